@@ -1,0 +1,97 @@
+"""I22: at every node the target chooses what plain decoding chooses there.
+
+A difference is a ``near-tie`` where both sides' two best tokens are each other's and lie within 4 units in the last
+place of the logits' dtype; anything else that no earlier finding of the request explains is unexplained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from engine.checks.blast_radius import cause_of_rows
+from engine.checks.context import Spec, StepContext
+from engine.checks.finding import Effect, Finding, Verdict, Where
+from engine.step import UNKNOWN_TOKEN, Float64, Int64
+
+MANTISSA_BITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
+NEAR_TIE_ULPS = 4
+NEAR_TIE_HINT = "The two best tokens lie within rounding of each other: nobody's fault."
+
+
+def run(spec: Spec, context: StepContext) -> Iterable[Finding]:
+    """One finding a request at most: the first mismatch that is no near-tie, else the near-ties."""
+    found = context.step.outcome.target_predict
+    expected = context.step.reference.target_predict
+    assert found is not None and expected is not None
+    if context.step.config.temperature:
+        return  # samples differ by design
+    for request in context.requests:
+        rows = [r for r in context.oracle.real_rows(request) if r < min(len(found), len(expected))]
+        wrong = [r for r in rows if expected[r] not in (UNKNOWN_TOKEN, found[r])]
+        if wrong:
+            faults = [r for r in wrong if not is_near_tie(context, r)]
+            yield _finding(spec, context, request, wrong, faults, found, expected)
+
+
+def _finding(
+    spec: Spec,
+    context: StepContext,
+    request: int,
+    wrong: list[int],
+    faults: list[int],
+    found: Int64,
+    expected: Int64,
+) -> Finding:
+    row, cause, hint = (faults or wrong)[0], None, NEAR_TIE_HINT
+    if faults:
+        cause, hint = _cause(context, request, faults)
+    node = row - context.oracle.real_rows(request).start
+    text = f"row {row} (node {node}) predicts token {int(found[row])}, plain decoding {int(expected[row])}"
+    return spec.finding(
+        context,
+        request,
+        "unexplained-mismatch" if faults else "near-tie",
+        text,
+        hint=hint,
+        effect=Effect.OUTPUT if faults else Effect.NONE,
+        verdict=Verdict.FAULT if faults else Verdict.NEAR_TIE,
+        where=Where(node=node, row=row),
+        expected=int(expected[row]),
+        found=int(found[row]),
+        count=len(faults or wrong),
+        consequence_of=cause,
+    )
+
+
+def _cause(context: StepContext, request: int, rows: list[int]) -> tuple[str | None, str]:
+    """The check that explains these rows, and how: a fault of this step that reaches them, or a damaged cache."""
+    check = cause_of_rows(context, request, rows)
+    if check is not None:
+        return check, f"{check} reaches {'this row' if len(rows) == 1 else 'these rows'}."
+    damage = context.damaged.get(context.step.requests[request].rid)
+    if damage is not None:
+        return (
+            damage.check,
+            f"The request's cache holds wrong keys and values since step {damage.step}.",
+        )
+    return None, ""
+
+
+def is_near_tie(context: StepContext, row: int) -> bool:
+    """Whether both sides' two best tokens are each other's, within 4 ulp at the larger logit."""
+    sides = (context.step.outcome.top2, context.step.reference.top2)
+    bits = MANTISSA_BITS.get(context.step.logits_dtype or "")
+    if bits is None or any(top2 is None or row >= len(top2) for top2 in sides):
+        return False
+    mine, theirs = (top2[row] for top2 in sides if top2 is not None)
+    if set(mine[:, 0].tolist()) != set(theirs[:, 0].tolist()):
+        return False
+    return all(_margin_is_tiny(pair[:, 1], bits) for pair in (mine, theirs))
+
+
+def _margin_is_tiny(logits: Float64, mantissa_bits: int) -> bool:
+    larger = float(np.abs(logits).max())
+    ulp = 2.0 ** (np.floor(np.log2(larger)) - mantissa_bits) if larger > 0 else 0.0
+    return bool(abs(float(logits[0] - logits[1])) <= NEAR_TIE_ULPS * ulp)

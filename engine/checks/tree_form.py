@@ -1,0 +1,145 @@
+"""I7: the tree is a tree: rooted, acyclic, parents first, distinct siblings, within the block, best first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from engine.checks.context import Spec, StepContext
+from engine.checks.finding import Effect, Finding, Where
+from engine.tree import DraftTree
+
+
+def run(spec: Spec, context: StepContext) -> Iterable[Finding]:
+    """One finding a request at most; the first that applies in the order of the diagnoses."""
+    for request in context.requests:
+        for part in (_cycle_or_orphan, _duplicate_sibling, _too_deep, _weights, _order):
+            found = part(spec, context, request)
+            if found is not None:
+                yield found
+                break
+
+
+def _cycle_or_orphan(spec: Spec, context: StepContext, request: int) -> Finding | None:
+    tree = context.oracle.trees[request]
+    if tree.num_nodes and tree.parents[0] != -1:
+        lost, text = [0], f"node 0 has parent {int(tree.parents[0])}, the root has none (-1)"
+    else:
+        lost = np.flatnonzero(tree.depths < 0).tolist()
+        text = (
+            f"node {lost[0]} (parent {int(tree.parents[lost[0]])}) never reaches the root"
+            if lost
+            else ""
+        )
+    if not lost:
+        return None
+    node = lost[0]
+    return spec.finding(
+        context,
+        request,
+        "cycle-or-orphan",
+        f"request {context.step.requests[request].rid}: {text}",
+        hint="A walk over its ancestors does not end, or leaves the request's rows.",
+        effect=Effect.HANG,
+        where=Where(node=node),
+        expected=-1 if node == 0 else f"a node in 0 … {node - 1}",
+        found=int(tree.parents[node]),
+        count=len(lost),
+    )
+
+
+def _duplicate_sibling(spec: Spec, context: StepContext, request: int) -> Finding | None:
+    tree = context.oracle.trees[request]
+    if context.step.requests[request].tree.tokens is None:
+        return None
+    hidden = [node for below in tree.children for node in _repeated(tree, below)]
+    if not hidden:
+        return None
+    node = min(hidden)
+    token = int(tree.tokens[node])
+    return spec.finding(
+        context,
+        request,
+        "duplicate-sibling",
+        f"node {node} repeats token {token} of an earlier child of node {int(tree.parents[node])}: "
+        "the walk can never reach it",
+        effect=Effect.ACCEPTANCE,
+        where=Where(node=node),
+        expected="distinct tokens among siblings",
+        found=token,
+        count=len(hidden),
+    )
+
+
+def _repeated(tree: DraftTree, siblings: tuple[int, ...]) -> list[int]:
+    seen: set[int] = set()
+    again = []
+    for node in siblings:
+        token = int(tree.tokens[node])
+        if token in seen:
+            again.append(node)
+        seen.add(token)
+    return again
+
+
+def _too_deep(spec: Spec, context: StepContext, request: int) -> Finding | None:
+    tree, block = context.oracle.trees[request], context.step.config.block_size
+    if block is None or tree.depths.max(initial=0) <= block - 1:
+        return None
+    deep = np.flatnonzero(tree.depths > block - 1)
+    node = int(deep[0])
+    return spec.finding(
+        context,
+        request,
+        "too-deep",
+        f"node {node} has depth {int(tree.depths[node])}; a block of {block} drafts {block - 1} positions",
+        effect=Effect.HANG,
+        where=Where(node=node),
+        expected=block - 1,
+        found=int(tree.depths[node]),
+        count=len(deep),
+    )
+
+
+def _weights(spec: Spec, context: StepContext, request: int) -> Finding | None:
+    weights = context.oracle.trees[request].log_weights
+    if weights is None:
+        return None
+    rising = np.flatnonzero(~(weights[1:] <= weights[:-1])) + 1
+    if len(rising) == 0:
+        return None
+    node = int(rising[0])
+    return spec.finding(
+        context,
+        request,
+        "weights-not-sorted",
+        f"node {node} has log-weight {weights[node]:.4g}, node {node - 1} before it {weights[node - 1]:.4g}: "
+        "nodes are not in order of probability",
+        hint="The budget was not spent on the most probable prefixes.",
+        effect=Effect.ACCEPTANCE,
+        where=Where(node=node),
+        expected=f"at most {weights[node - 1]:.6g}",
+        found=None if np.isnan(weights[node]) else float(weights[node]),
+        count=len(rising),
+    )
+
+
+def _order(spec: Spec, context: StepContext, request: int) -> Finding | None:
+    tree = context.oracle.trees[request]
+    late = np.flatnonzero(tree.parents[1:] >= np.arange(1, tree.num_nodes)) + 1
+    if len(late) == 0:
+        return None
+    node = int(late[0])
+    return spec.finding(
+        context,
+        request,
+        "tree-form",
+        f"node {node} comes before its parent {int(tree.parents[node])}",
+        hint="In-place compaction and masks that copy the parent's row need parents first.",
+        effect=Effect.HANG,
+        where=Where(node=node),
+        expected=f"a node in 0 … {node - 1}",
+        found=int(tree.parents[node]),
+        count=len(late),
+    )

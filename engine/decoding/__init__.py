@@ -1,0 +1,1 @@
+"""Decoding loops: plain, chain and tree."""

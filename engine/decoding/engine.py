@@ -1,0 +1,312 @@
+"""The DDTree engine: draft, build, verify, walk, commit, repeat, for a batch of requests of different lengths.
+
+One step, in order: (1) the drafter's marginals, (2) a best-first tree a request, (3) rows, mask and offsets for
+budget + 1 rows a request, (4) one target forward (eager, or a replay over persistent padded buffers), (5) the
+acceptance walk, (6) KV compaction by gather. Chain decoding is the same loop with top-k 1 and a budget of
+``block_size - 1``; :mod:`engine.decoding.plain` decodes
+without any draft.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from engine.attention.addressed import AddressedAttention, attend
+from engine.attention.dense import DenseAttention, DenseRequest
+from engine.decoding import metadata
+from engine.decoding.accept import walk
+from engine.decoding.commit import compact_and_trace, watched_layers
+from engine.decoding.best_first import BuiltTree, build_tree
+from engine.decoding.metadata import Links, VerifyInputs, VerifyRequest
+from engine.decoding.replay import ReplayBuffers
+from engine.decoding.settings import Backend, EngineConfig, FinishReason, Graph
+from engine.drafters.base import Drafter
+from engine.models.decoder import AttentionFn, Decoder
+from engine.models.kv_pool import KVPool, ReqToTokenPool, SlotAllocator
+from engine.tree import DraftTree
+
+
+@dataclass
+class RequestState:
+    """One request on its way."""
+
+    rid: str
+    prompt: tuple[int, ...]
+    max_new_tokens: int
+    req_pool_idx: int
+    root: int = -1  # the bonus token: emitted, not yet in the KV cache
+    prefix_len: int = 0  # committed tokens
+    output: list[int] = field(default_factory=list)
+    finished: FinishReason | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class StepResult:
+    """Everything one verify step used and concluded; tensors are views, valid until the next step."""
+
+    requests: list[VerifyRequest]
+    prefix_slots: list[Tensor]  # before the step
+    built: list[BuiltTree]
+    inputs: VerifyInputs  # as handed to the attention (captured size)
+    links: Links
+    logits: Tensor  # [rows, V]
+    target_predict: Tensor  # int64 [rows]
+    accepted: list[list[int]]  # node numbers, root first
+    bonus: list[int]
+    emitted: list[list[int]]
+    committed_kv: dict[
+        int, list[list[int]]
+    ]  # layer -> request -> node whose KV each new position holds
+    mask_capacity: int | None
+
+
+class Engine:
+    """Holds the KV pool, the drafter and the requests of one run."""
+
+    def __init__(self, model: Decoder, drafter: Drafter, config: EngineConfig) -> None:
+        if drafter.block_size != config.block_size:
+            raise ValueError(
+                f"block_size: the engine has {config.block_size}, the drafter {drafter.block_size}"
+            )
+        room = model.config.max_position - config.q_len
+        if config.max_context > room:
+            raise ValueError(
+                f"max_context: expected at most {room} (the model's {model.config.max_position} positions less "
+                f"{config.q_len} draft rows), found {config.max_context}"
+            )
+        self.model, self.drafter, self.config = model, drafter, config
+        slots = config.max_requests * (config.max_context + config.q_len) + 1
+        self.pool = KVPool(model.config, slots, model.dtype, model.device)
+        self.allocator = SlotAllocator(slots, model.device)
+        self.table = ReqToTokenPool(
+            config.max_requests + 1, config.max_context + config.q_len, model.device
+        )
+        self.addressed = AddressedAttention(self.pool, config.unwritten)
+        self.running: list[RequestState] = []
+        self._buffers: dict[int, ReplayBuffers] = {}
+
+    @torch.inference_mode()
+    def add(self, rid: str, prompt: Sequence[int], max_new_tokens: int) -> RequestState:
+        """Prefill a prompt; its first token is emitted at once. Raises ``ValueError`` for one that does not fit."""
+        if not 0 < len(prompt) <= self.config.max_context:
+            raise ValueError(
+                f"prompt of {rid}: expected 1 … {self.config.max_context} tokens, found {len(prompt)}"
+            )
+        if max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens: expected at least 1, found {max_new_tokens}")
+        state = RequestState(rid, tuple(prompt), max_new_tokens, self.table.alloc())
+        slots = self.allocator.alloc(len(prompt))
+        self.table.req_to_token[state.req_pool_idx, : len(prompt)] = slots.to(torch.int32)
+        state.prefix_len = len(prompt)
+        logits, features = self._prefill(prompt, slots)
+        self.drafter.start(rid, prompt, features)
+        state.root = int(self.config.sampler.choose(logits[None], rid, [len(prompt)])[0])
+        self.running.append(state)
+        self._emit(state, [state.root])
+        return state
+
+    def _prefill(self, prompt: Sequence[int], slots: Tensor) -> tuple[Tensor, Tensor]:
+        rows = len(prompt)
+        mask = torch.ones(rows, rows, dtype=torch.bool).tril()
+
+        def attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            self.pool.store(layer, slots, k, v)
+            return attend(q, k, v, mask)
+
+        last = torch.tensor([rows - 1])
+        out = self.model(
+            torch.tensor(prompt),
+            torch.arange(rows),
+            attention,
+            feature_layers=self.drafter.target_layer_ids,
+            logits_rows=last,
+        )
+        return out.logits[0], self._joined(out.features)
+
+    @staticmethod
+    def _joined(features: Tensor) -> Tensor:
+        """[layers, rows, hidden] -> [rows, layers * hidden]."""
+        return features.transpose(0, 1).flatten(1)
+
+    @torch.inference_mode()
+    def step(self) -> StepResult:
+        """One verify step of every running request. Raises ``RuntimeError`` if none is running."""
+        if not self.running:
+            raise RuntimeError("step: no request is running")
+        states = list(self.running)
+        built = self._draft(states)
+        requests = [
+            VerifyRequest(s.rid, b.tree, s.prefix_len, s.req_pool_idx)
+            for s, b in zip(states, built, strict=True)
+        ]
+        prefix_slots = [
+            self.table.req_to_token[r.req_pool_idx, : r.prefix_len].long() for r in requests
+        ]
+        raw = self._layout(requests)
+        inputs, capacity = self._launch_inputs(raw)
+        out = self.model(
+            inputs.input_ids,
+            inputs.positions,
+            self._attention(requests, inputs),
+            feature_layers=self.drafter.target_layer_ids,
+        )
+        predict = self._predict(requests, out.logits)
+        links = metadata.build_links([r.tree for r in requests], self.config.q_len)
+        accepted = self._walk(requests, inputs.input_ids, links, predict)
+        bonus = [int(predict[i, path[-1]]) for i, path in enumerate(accepted)]
+        committed = self._commit(
+            states, accepted, raw.out_cache_loc, self._joined(out.features), built
+        )
+        emitted = [
+            self._advance(state, request.tree, path, token)
+            for state, request, path, token in zip(states, requests, accepted, bonus, strict=True)
+        ]
+        return StepResult(
+            requests,
+            prefix_slots,
+            built,
+            inputs,
+            links,
+            out.logits,
+            predict.flatten(),
+            accepted,
+            bonus,
+            emitted,
+            committed,
+            capacity,
+        )
+
+    def _draft(self, states: list[RequestState]) -> list[BuiltTree]:
+        logits = self.drafter.draft([s.rid for s in states], [s.root for s in states])
+        return [
+            build_tree(logits[i], state.root, self.config.budget, self.config.topk)
+            for i, state in enumerate(states)
+        ]
+
+    def _layout(self, requests: list[VerifyRequest]) -> VerifyInputs:
+        """Rows, slots, mask and offsets of the live batch."""
+        q_len, stages = self.config.q_len, self.config.stages
+        slots = self.allocator.alloc(len(requests) * q_len).view(len(requests), q_len)
+        for request, own in zip(requests, slots, strict=True):
+            end = request.prefix_len + q_len
+            self.table.req_to_token[request.req_pool_idx, request.prefix_len : end] = own.to(
+                torch.int32
+            )
+        masks = [stages.tree_mask(r.tree, r.prefix_len, q_len) for r in requests]
+        positions = [stages.tree_positions(r.tree, r.prefix_len, q_len) for r in requests]
+        prefix_lens = torch.tensor([r.prefix_len for r in requests])
+        attention = metadata.build_attention_metadata(
+            prefix_lens,
+            metadata.gather_kv_indices(self.table.req_to_token, requests),
+            torch.cat([mask.flatten() for mask in masks]).to(torch.uint8),
+            stages.verify_width(self.config.budget, self.config.block_size),
+        )
+        ids = torch.cat([metadata.tree_tokens(r.tree, q_len) for r in requests])
+        return VerifyInputs(ids, torch.cat(positions), prefix_lens, slots.flatten(), attention)
+
+    def _launch_inputs(self, raw: VerifyInputs) -> tuple[VerifyInputs, int | None]:
+        """The inputs that the forward reads: the live ones, or the persistent buffers of a captured size."""
+        if self.config.graph is Graph.EAGER:
+            return raw, None
+        size = self.config.captured_for(len(raw.seq_lens))
+        if size not in self._buffers:
+            self._buffers[size] = ReplayBuffers(size, self.config.q_len, self.config.max_context)
+        buffers = self._buffers[size]
+        width = raw.attention.max_extend_len
+        return buffers.refresh(raw, width, self.config.stages), buffers.mask_capacity
+
+    def _attention(self, requests: list[VerifyRequest], inputs: VerifyInputs) -> AttentionFn:
+        if self.config.backend is Backend.ADDRESSED:
+            return self.addressed.begin(inputs.attention, inputs.out_cache_loc)
+        q_len = self.config.q_len
+        dense = [
+            DenseRequest(
+                slice(i * q_len, (i + 1) * q_len),
+                self.table.req_to_token[r.req_pool_idx, : r.prefix_len].long(),
+                metadata.tree_mask(r.tree, r.prefix_len, q_len),
+            )
+            for i, r in enumerate(requests)
+        ]
+        return DenseAttention(self.pool, dense, inputs.out_cache_loc)
+
+    def _predict(self, requests: list[VerifyRequest], logits: Tensor) -> Tensor:
+        """The target's token of every row, int64 [captured_bs, q_len]; a padded request's rows are argmaxes."""
+        predict = logits.argmax(dim=-1).view(-1, self.config.q_len)
+        if self.config.sampler.temperature > 0:
+            rows = logits.view(-1, self.config.q_len, logits.shape[-1])
+            for i, request in enumerate(requests):
+                depths = request.tree.depths.tolist()
+                places = [request.prefix_len + d + 1 for d in depths]
+                real = rows[i, : len(places)]
+                predict[i, : len(places)] = self.config.sampler.choose(real, request.rid, places)
+        return predict
+
+    def _walk(
+        self, requests: list[VerifyRequest], input_ids: Tensor, links: Links, predict: Tensor
+    ) -> list[list[int]]:
+        tokens = input_ids.view(-1, self.config.q_len).tolist()
+        next_token, next_sibling = (
+            links.retrieve_next_token.tolist(),
+            links.retrieve_next_sibling.tolist(),
+        )
+        return [
+            walk(next_token[i], next_sibling[i], tokens[i], predict[i].tolist())
+            for i in range(len(requests))
+        ]
+
+    def _commit(
+        self,
+        states: list[RequestState],
+        accepted: list[list[int]],
+        out_cache_loc: Tensor,
+        features: Tensor,
+        built: list[BuiltTree],
+    ) -> dict[int, list[list[int]]]:
+        """Move KV, free what was not accepted, tell the drafter; what each new position really holds afterwards."""
+        held: dict[int, list[list[int]]] = {layer: [] for layer in watched_layers(self.pool)}
+        q_len = self.config.q_len
+        for i, (state, path) in enumerate(zip(states, accepted, strict=True)):
+            rows = slice(i * q_len, (i + 1) * q_len)
+            slots = out_cache_loc[rows]
+            nodes = compact_and_trace(self.config.stages, self.pool, slots, path)
+            for layer, found in nodes.items():
+                held[layer].append(found)
+            self.allocator.free(slots[len(path) :])
+            tokens = built[i].tree.tokens[path].tolist()
+            self.drafter.commit(state.rid, tokens, features[rows][path])
+        return held
+
+    def _advance(
+        self, state: RequestState, tree: DraftTree, path: list[int], bonus: int
+    ) -> list[int]:
+        """Count the committed tokens and emit the new ones; the tokens emitted by this step."""
+        state.prefix_len += len(path)
+        state.root = bonus
+        emitted = [*tree.tokens[path[1:]].tolist(), bonus]
+        stops = [k for k, token in enumerate(emitted) if token in self.config.stop]
+        emitted = emitted[: stops[0] + 1] if stops else emitted
+        self._emit(state, emitted)
+        return emitted
+
+    def _emit(self, state: RequestState, tokens: list[int]) -> None:
+        room = state.max_new_tokens - len(state.output)
+        state.output += tokens[:room]
+        if state.output[-1] in self.config.stop:
+            state.finished = FinishReason.STOP
+        elif len(state.output) >= state.max_new_tokens:
+            state.finished = FinishReason.LENGTH
+        elif state.prefix_len + self.config.q_len > self.config.max_context:
+            state.finished = FinishReason.CONTEXT
+        if state.finished:
+            self._release(state)
+
+    def _release(self, state: RequestState) -> None:
+        slots = self.table.req_to_token[state.req_pool_idx, : state.prefix_len].long()
+        self.allocator.free(slots)
+        self.table.free(state.req_pool_idx)
+        self.drafter.finish(state.rid)
+        self.running.remove(state)

@@ -1,0 +1,366 @@
+"""One run from prompts to a recording: plain decoding first, then the chosen method, step by step, as events.
+
+The caller draws events and may stop at any time by closing the generator: every step that was recorded stays on disk.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from torch import Tensor
+
+from engine.decoding.accept import Sampler
+from engine.decoding.engine import Engine, RequestState, StepResult
+from engine.decoding.plain import decode_plain
+from engine.decoding.record import Recorder
+from engine.decoding.reference import ReferenceModel
+from engine.decoding.settings import Backend, EngineConfig, Graph
+from engine.drafters.base import Drafter
+from engine.drafters.oracle import OracleDrafter
+from engine.drafters.prompt_lookup import PromptLookupDrafter
+from engine.faults import inject
+from engine.models.catalog import Target
+from engine.step import VerifyStep
+from engine.trace.header import PromptRecord, TraceHeader
+from engine.trace.writer import TraceWriter
+
+METHODS = ("ddtree", "chain", "autoregressive")
+DRAFTERS = ("oracle", "prompt-lookup")
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What to run. ``method`` "chain" drafts one path (top-k 1, budget block_size - 1)."""
+
+    prompts: tuple[str, ...] = ()
+    model: str = "smollm2"
+    drafter: str = "oracle"
+    accuracy: float = 0.9  # of the oracle drafter
+    budget: int = 16
+    topk: int | None = 4
+    block_size: int = 8
+    temperature: float = 0.0
+    seed: int = 0
+    mode: str = "eager"  # or "replay"
+    captured_bs: int | None = None  # replay: the one captured batch size; None: powers of two
+    fault: str | None = None
+    max_new_tokens: int = 64
+    method: str = "ddtree"
+    backend: str = "addressed"  # or "dense"
+    reference: bool = True  # compute the dense reference beside every step
+
+    def __post_init__(self) -> None:
+        _one_of("method", self.method, METHODS)
+        _one_of("drafter", self.drafter, DRAFTERS)
+        _one_of("mode", self.mode, tuple(Graph))
+        _one_of("backend", self.backend, tuple(Backend))
+        if not self.prompts or not all(prompt.strip() for prompt in self.prompts):
+            raise ValueError("prompts: expected at least one, none of them blank")
+        if self.max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens: expected at least 1, found {self.max_new_tokens}")
+        inject(self.fault, replay=self.mode == Graph.REPLAY)  # unknown or impossible faults raise here
+
+    def command(self) -> str:
+        """The command line that repeats this run."""
+        words = ["ddtree", "run"]
+        for prompt in self.prompts:
+            words += ["--prompt", prompt]
+        for name in RunSettings.__dataclass_fields__:
+            value = getattr(self, name)
+            if name == "prompts" or value == RunSettings.__dataclass_fields__[name].default:
+                continue
+            option = "--" + name.replace("_", "-")
+            if name == "reference":
+                words.append("--no-reference")
+            else:
+                words += [option, "0" if value is None and name == "topk" else str(value)]
+        return shlex.join(words)
+
+
+def _one_of(name: str, found: str, known: tuple[str, ...]) -> None:
+    if found not in known:
+        raise ValueError(f"{name}: expected one of {', '.join(known)}, found {found!r}")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Work without text to show. ``fraction``: 0 … 1."""
+
+    label: str
+    fraction: float
+
+
+@dataclass(frozen=True)
+class PlainTokens:
+    """Plain decoding's text so far."""
+
+    rid: str
+    tokens: tuple[int, ...]
+    text: str
+
+
+@dataclass(frozen=True)
+class TreeTokens:
+    """The chosen method's text so far."""
+
+    rid: str
+    tokens: tuple[int, ...]
+    text: str
+
+
+@dataclass(frozen=True)
+class StepRecorded:
+    """A step was verified, and written if there is a trace."""
+
+    step: VerifyStep
+
+
+@dataclass(frozen=True)
+class RequestSummary:
+    """One prompt's two texts side by side."""
+
+    rid: str
+    prompt: str
+    plain_tokens: tuple[int, ...]
+    tree_tokens: tuple[int, ...]
+    plain_text: str
+    tree_text: str
+    first_difference: int | None  # index of the first generated token that differs
+    accept_lengths: tuple[int, ...]  # a step, bonus included
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """How a run ended."""
+
+    requests: tuple[RequestSummary, ...]
+    trace_path: Path | None
+    plain_seconds: float
+    tree_seconds: float  # drafting, verifying and committing; without the reference
+    steps: int
+
+    @property
+    def lossless(self) -> bool:
+        """Whether every text equals plain decoding's, token by token."""
+        return all(request.first_difference is None for request in self.requests)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The last event."""
+
+    summary: RunSummary
+
+
+Event = Progress | PlainTokens | TreeTokens | StepRecorded | Finished
+
+
+def run(settings: RunSettings, target: Target, *, trace_path: Path | None = None) -> Iterator[Event]:
+    """Run to the end, or until closed. Raises ``ValueError`` for prompts that do not fit the model."""
+    yield from _Run(settings, target, trace_path).events()
+
+
+@dataclass
+class _Run:
+    settings: RunSettings
+    target: Target
+    trace_path: Path | None
+    plain: dict[str, list[int]] = field(default_factory=dict)
+    accept_lengths: dict[str, list[int]] = field(default_factory=dict)
+    plain_seconds: float = 0.0
+    tree_seconds: float = 0.0
+    steps: int = 0
+
+    def __post_init__(self) -> None:
+        encode = self.target.tokenizer.encode_chat
+        self.prompts = {f"r{i}": encode(text) for i, text in enumerate(self.settings.prompts)}
+        self.texts = dict(zip(self.prompts, self.settings.prompts, strict=True))
+        self.sampler = Sampler(self.settings.temperature, self.settings.seed)
+        self.stop = self.target.model.config.eos_token_ids
+
+    def events(self) -> Iterator[Event]:
+        config = self._config()
+        for rid in self.prompts:
+            yield from self._decode_plain(rid)
+        outputs = dict(self.plain)
+        if self.settings.method != "autoregressive":
+            states: dict[str, RequestState] = {}
+            yield from self._decode_tree(config, states)
+            outputs = {rid: state.output for rid, state in states.items()}
+        yield Finished(self._summary(outputs))
+
+    def _config(self) -> EngineConfig:
+        settings = self.settings
+        chain = settings.method == "chain"
+        longest = max(map(len, self.prompts.values())) + settings.max_new_tokens
+        budget = settings.block_size - 1 if chain else settings.budget
+        config = EngineConfig(
+            budget=budget,
+            topk=1 if chain else settings.topk,
+            block_size=settings.block_size,
+            sampler=self.sampler,
+            graph=Graph(settings.mode),
+            backend=Backend(settings.backend),
+            max_context=longest + budget + 1,
+            max_requests=len(self.prompts),
+            stop=self.stop,
+            stages=inject(settings.fault, replay=settings.mode == Graph.REPLAY),
+        )
+        if settings.captured_bs is not None:
+            config = replace(config, captured_bs=(settings.captured_bs,))
+        if config.graph is Graph.REPLAY:
+            config.captured_for(len(self.prompts))
+        self._fits(config)
+        return config
+
+    def _fits(self, config: EngineConfig) -> None:
+        """Refuse a run whose last step would not fit the model's positions."""
+        limit, need = self.target.model.config.max_position, config.max_context + config.q_len
+        if need > limit:
+            raise ValueError(
+                f"prompt + max_new_tokens + two steps of {config.q_len} rows: expected at most {limit} positions, "
+                f"found {need}"
+            )
+
+    def _decode_plain(self, rid: str) -> Iterator[Event]:
+        tokens: list[int] = []
+        started = time.perf_counter()
+        stream = decode_plain(
+            self.target.model,
+            rid,
+            self.prompts[rid],
+            self.settings.max_new_tokens,
+            sampler=self.sampler,
+            stop=self.stop,
+        )
+        for token in stream:
+            self.plain_seconds += time.perf_counter() - started
+            tokens.append(token)
+            yield PlainTokens(rid, tuple(tokens), self._text(tokens))
+            started = time.perf_counter()
+        self.plain[rid] = tokens
+
+    def _text(self, tokens: list[int]) -> str:
+        return self.target.tokenizer.decode([t for t in tokens if t not in self.stop])
+
+    def _decode_tree(
+        self, config: EngineConfig, states: dict[str, RequestState]
+    ) -> Iterator[Event]:
+        engine = Engine(self.target.model, self._drafter(config), config)
+        reference = ReferenceModel(self.target.model) if self.settings.reference else None
+        recorder = Recorder(
+            self.target.model,
+            config,
+            self.target.name,
+            self.settings.fault,
+            self.target.tokenizer.token_text,
+        )
+        with ExitStack() as stack:
+            writer = None
+            if self.trace_path is not None:
+                writer = stack.enter_context(TraceWriter(self.trace_path, self._header()))
+            for rid, prompt in self.prompts.items():
+                yield Progress(f"prefill {rid}", len(states) / len(self.prompts))
+                states[rid] = self._add(engine, reference, rid, prompt)
+            while engine.running:
+                result = self._timed_step(engine)
+                step = recorder.record(self.steps, result, self._check(reference, result))
+                if writer is not None:
+                    writer.write(step)
+                self.steps += 1
+                yield StepRecorded(step)
+                for request, path in zip(result.requests, result.accepted, strict=True):
+                    self.accept_lengths.setdefault(request.rid, []).append(len(path))
+                    output = states[request.rid].output
+                    yield TreeTokens(request.rid, tuple(output), self._text(output))
+
+    def _drafter(self, config: EngineConfig) -> Drafter:
+        if self.settings.drafter == "prompt-lookup":
+            return PromptLookupDrafter(config.block_size, self.target.model.config.vocab_size)
+        return OracleDrafter(
+            self.target.model,
+            config.block_size,
+            accuracy=self.settings.accuracy,
+            seed=self.settings.seed,
+            sampler=self.sampler,
+            max_context=config.max_context + config.block_size,
+        )
+
+    def _add(
+        self, engine: Engine, reference: ReferenceModel | None, rid: str, prompt: list[int]
+    ) -> RequestState:
+        if reference is not None:
+            reference.start(rid, prompt)
+        started = time.perf_counter()
+        state = engine.add(rid, prompt, self.settings.max_new_tokens)
+        self.tree_seconds += time.perf_counter() - started
+        return state
+
+    def _timed_step(self, engine: Engine) -> StepResult:
+        started = time.perf_counter()
+        result = engine.step()
+        self.tree_seconds += time.perf_counter() - started
+        return result
+
+    def _check(self, reference: ReferenceModel | None, result: StepResult) -> list[Tensor] | None:
+        """The reference's logits of every node, and its cache brought up to the accepted paths."""
+        if reference is None:
+            return None
+        logits = []
+        for request, path in zip(result.requests, result.accepted, strict=True):
+            logits.append(reference.verify(request.rid, request.tree, request.prefix_len))
+            reference.commit(request.rid, path)
+        return logits
+
+    def _header(self) -> TraceHeader:
+        prompts = tuple(
+            PromptRecord(
+                rid,
+                self.texts[rid],
+                tuple(tokens),
+                tuple(self.plain[rid]),
+                self._text(self.plain[rid]),
+            )
+            for rid, tokens in self.prompts.items()
+        )
+        return TraceHeader(
+            created_by="ddtree run",
+            command=self.settings.command(),
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            model=self.target.name,
+            drafter=self.settings.drafter,
+            fault=self.settings.fault,
+            prompts=prompts,
+        )
+
+    def _summary(self, outputs: dict[str, list[int]]) -> RunSummary:
+        requests = tuple(
+            RequestSummary(
+                rid,
+                self.texts[rid],
+                tuple(self.plain[rid]),
+                tuple(tokens),
+                self._text(self.plain[rid]),
+                self._text(tokens),
+                first_difference(self.plain[rid], tokens),
+                tuple(self.accept_lengths.get(rid, ())),
+            )
+            for rid, tokens in outputs.items()
+        )
+        return RunSummary(
+            requests, self.trace_path, self.plain_seconds, self.tree_seconds, self.steps
+        )
+
+
+def first_difference(left: list[int], right: list[int]) -> int | None:
+    """Index of the first token that differs, or at which one text ends before the other; None if they are equal."""
+    for i, (a, b) in enumerate(zip(left, right, strict=False)):
+        if a != b:
+            return i
+    return min(len(left), len(right)) if len(left) != len(right) else None

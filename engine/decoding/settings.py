@@ -1,0 +1,70 @@
+"""Settings of an engine run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from engine.attention.addressed import Unwritten
+from engine.decoding.accept import Sampler
+from engine.decoding.stages import CORRECT, Stages
+
+
+class Graph(StrEnum):
+    """How a step is launched."""
+
+    EAGER = "eager"
+    REPLAY = "replay"
+
+
+class Backend(StrEnum):
+    """Which attention verifies."""
+
+    ADDRESSED = "addressed"
+    DENSE = "dense"
+
+
+class FinishReason(StrEnum):
+    """Why a request ended."""
+
+    STOP = "stop"  # an end-of-sequence token
+    LENGTH = "length"  # max_new_tokens
+    CONTEXT = "context"  # no room for another step
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """Settings of a run. ``q_len`` rows a request are verified; ``block_size - 1`` positions are drafted."""
+
+    budget: int = 16
+    topk: int | None = 4
+    block_size: int = 8
+    sampler: Sampler = field(default_factory=Sampler)
+    graph: Graph = Graph.EAGER
+    captured_bs: tuple[int, ...] = (1, 2, 4, 8)  # batch sizes that replays exist for
+    backend: Backend = Backend.ADDRESSED
+    unwritten: Unwritten = Unwritten.STALE
+    max_context: int = 1024  # tokens a request may commit
+    max_requests: int = 8
+    stop: tuple[int, ...] = ()
+    stages: Stages = CORRECT
+
+    def __post_init__(self) -> None:
+        if self.budget < 1 or self.block_size < 2:
+            raise ValueError(
+                f"expected budget >= 1 and block_size >= 2, found {self.budget} and {self.block_size}"
+            )
+
+    @property
+    def q_len(self) -> int:
+        """Rows of one request in verify."""
+        return self.budget + 1
+
+    def captured_for(self, raw_bs: int) -> int:
+        """Smallest captured batch size that holds ``raw_bs`` requests."""
+        fitting = [size for size in sorted(self.captured_bs) if size >= raw_bs]
+        if not fitting:
+            raise ValueError(
+                f"captured_bs: expected one of at least {raw_bs}, found {self.captured_bs}"
+            )
+        return fitting[0]

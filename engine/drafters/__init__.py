@@ -1,0 +1,1 @@
+"""Drafters: where a tree's marginals come from."""

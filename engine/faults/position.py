@@ -1,0 +1,20 @@
+"""Faults of the rotary positions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from engine.decoding.stages import Stages
+from engine.tree import DraftTree
+
+
+def flattened_positions(stages: Stages) -> Stages:
+    """Prefix length + row number instead of prefix length + depth."""
+
+    def tree_positions(tree: DraftTree, prefix_len: int, q_len: int) -> Tensor:
+        return prefix_len + torch.arange(q_len)
+
+    return replace(stages, tree_positions=tree_positions)

@@ -1,0 +1,3 @@
+"""Target models: configuration, decoder, KV memory, weights, tokenizers and where they come
+from.
+"""

@@ -1,0 +1,181 @@
+"""ArrowFile: the steps of one ``.ddtree.arrow`` file, found at once and decoded when asked for.
+
+Bytes are read at their place, not mapped: a live file that is cut short while it is read then gives an error, where a
+mapping would kill the process. What pyarrow sees was bounded before (``engine.trace.ipc``) and is decoded with our own
+schema, never with the one in the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from functools import cache
+from pathlib import Path
+
+import pyarrow as pa
+
+from engine.step import VerifyStep
+from engine.trace import limits
+from engine.trace.arrow_codec import batch_to_step, schema, step_to_batch
+from engine.trace.errors import FieldProblem, TraceFormatError
+from engine.trace.header import TraceHeader, header_from_text
+from engine.trace.ipc import (
+    RECORD_BATCH,
+    SCHEMA,
+    BatchLayout,
+    Bytes,
+    Frame,
+    batch_layout,
+    check_layout,
+    next_frame,
+)
+from engine.trace.validate import validate_step
+from engine.trace.writer import HEADER_KEY, Encoder
+
+CHUNK = 1 << 20
+READ = pa.ipc.IpcReadOptions(use_threads=False)
+
+
+class FileBytes:
+    """Random access to a file that may grow; safe to share between threads."""
+
+    def __init__(self, path: Path):
+        self._file = open(path, "rb")  # noqa: SIM115
+        self._lock = threading.Lock()
+
+    def read(self, offset: int, length: int) -> bytes:
+        """At most ``length`` bytes from ``offset``."""
+        with self._lock:
+            self._file.seek(offset)
+            return self._file.read(length)
+
+    def size(self) -> int:
+        """Bytes there are now."""
+        return os.fstat(self._file.fileno()).st_size
+
+
+class MemoryBytes:
+    """Random access to bytes in memory."""
+
+    def __init__(self, data: bytes):
+        self._data = data
+
+    def read(self, offset: int, length: int) -> bytes:
+        """At most ``length`` bytes from ``offset``."""
+        return self._data[offset : offset + length]
+
+    def size(self) -> int:
+        """Bytes there are."""
+        return len(self._data)
+
+
+class ArrowFile:
+    """Steps of one Arrow recording; ``truncated`` where its last record is not complete."""
+
+    def __init__(self, path: Path, source: Bytes | None = None):
+        self.path = path
+        self.truncated = False
+        self._source = FileBytes(path) if source is None else source
+        self._frames: list[Frame] = []
+        self._closed = False  # the end-of-stream mark was read
+        self._end = 0
+        self.header = self._read_schema()
+        self.refresh()
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def refresh(self) -> int:
+        """Look for records that were appended; returns how many there are now."""
+        if self._source.size() < self._end:
+            raise TraceFormatError("expected a file that only grows, found it cut", str(self.path))
+        while not self._closed and (frame := self._next(limits.MAX_METADATA_BYTES)) is not None:
+            self._end = frame.end
+            self._closed = frame.header_type == 0
+            if not self._closed:
+                self._frames.append(self._checked(frame))
+        self.truncated = not self._closed and self._source.size() > self._end
+        return len(self._frames)
+
+    def step(self, position: int) -> VerifyStep:
+        """Decode one step. Raises ``TraceFormatError``."""
+        try:
+            step = batch_to_step(self._batch(self._frames[position]))
+            validate_step(step)
+            return step
+        except FieldProblem as problem:
+            raise problem.at(str(self.path), position + 1) from None
+        except (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError) as error:
+            raise self._damaged(error, position + 1) from None
+
+    def digest(self) -> str:
+        """SHA-256 of the complete records, in hex."""
+        digest = hashlib.sha256()
+        for offset in range(0, self._end, CHUNK):
+            digest.update(self._source.read(offset, min(CHUNK, self._end - offset)))
+        return digest.hexdigest()
+
+    def _read_schema(self) -> TraceHeader:
+        frame = self._next(limits.MAX_HEADER_BYTES + limits.MAX_METADATA_BYTES)
+        if frame is None or frame.header_type != SCHEMA:
+            found = "the end of the file" if frame is None else "another message"
+            raise TraceFormatError(f"expected an Arrow schema first, found {found}", str(self.path))
+        self._end = frame.end
+        try:
+            message = pa.ipc.read_message(self._source.read(frame.offset, frame.end - frame.offset))
+            found_schema = pa.ipc.read_schema(message)
+            text = (found_schema.metadata or {}).get(HEADER_KEY)
+            header = None if text is None else text.decode()
+        except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+            raise self._damaged(error, None) from None
+        if header is None or not found_schema.equals(schema()):
+            raise TraceFormatError(
+                f"expected the schema of {HEADER_KEY.decode()} version 1, found another",
+                str(self.path),
+            )
+        return header_from_text(header, str(self.path))
+
+    def _next(self, metadata_limit: int) -> Frame | None:
+        try:
+            return next_frame(self._source, self._end, metadata_limit)
+        except FieldProblem as problem:
+            raise problem.at(str(self.path), len(self._frames) + 1) from None
+
+    def _checked(self, frame: Frame) -> Frame:
+        expected, found = "", ""
+        if frame.header_type != RECORD_BATCH:
+            expected, found = "a record batch", f"message type {frame.header_type}"
+        elif len(self._frames) >= limits.MAX_STEPS:
+            expected, found = f"at most {limits.MAX_STEPS} steps", "more"
+        if expected:
+            raise FieldProblem(expected, found).at(str(self.path), len(self._frames) + 1)
+        return frame
+
+    def _batch(self, frame: Frame) -> pa.RecordBatch:
+        data = self._source.read(frame.offset, frame.end - frame.offset)
+        if len(data) != frame.end - frame.offset:
+            raise FieldProblem("a file that only grows", "it cut")
+        body = frame.body - frame.offset
+        check_layout(batch_layout(data[8:body]), data[body:], _like())
+        batch = pa.ipc.open_stream(_schema_bytes() + data, options=READ).read_next_batch()
+        batch.validate(full=True)
+        return batch
+
+    def _damaged(self, error: Exception, line: int | None) -> TraceFormatError:
+        reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+        return TraceFormatError(f"expected an Arrow record, found damage: {reason}", str(self.path), line)
+
+
+@cache
+def _like() -> BatchLayout:
+    """Layout that every batch of our schema has: as many arrays and buffers as one that was just written."""
+    source = MemoryBytes(Encoder("lz4").encode(step_to_batch(VerifyStep(requests=()))))
+    frame = next_frame(source, 0, limits.MAX_METADATA_BYTES)
+    assert frame is not None
+    return batch_layout(source.read(8, frame.body - 8))
+
+
+@cache
+def _schema_bytes() -> bytes:
+    return bytes(schema().serialize())

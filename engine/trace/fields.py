@@ -1,0 +1,46 @@
+"""The fields of a record as its dataclass declares them: the one table that both codecs walk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any
+
+from engine.step import Kind, is_required, kind_of
+
+
+@dataclass(frozen=True)
+class Declared:
+    """One field: ``item`` is the nested record's type, ``default`` what an absent field stands for."""
+
+    name: str
+    kind: Kind
+    item: type[Any]
+    required: bool
+    default: Any
+
+
+@cache
+def declared(record: type[Any]) -> tuple[Declared, ...]:
+    """Fields of a record's type in the order of their declaration."""
+    return tuple(
+        Declared(
+            field.name,
+            kind_of(field),
+            field.metadata["item"] or object,
+            is_required(field),
+            None if is_required(field) else field.default,
+        )
+        for field in fields(record)
+    )
+
+
+@cache
+def names(record: type[Any]) -> frozenset[str]:
+    """Names of a record's fields."""
+    return frozenset(field.name for field in declared(record))
+
+
+def is_empty(record: Any) -> bool:
+    """Whether every field of a record is None."""
+    return all(getattr(record, field.name) is None for field in declared(type(record)))

@@ -1,0 +1,180 @@
+"""The framing of an Arrow IPC stream, walked before pyarrow sees a byte of it.
+
+A message is ``FF FF FF FF``, the int32 length of its metadata, the metadata (a flatbuffer), then the body whose
+length the metadata tells. Covered: where each message lies, whether a record batch has the arrays of our schema and
+how large it grows when decompressed. Not covered: the content of the arrays.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.trace import limits
+from engine.trace.errors import FieldProblem
+
+CONTINUATION = 0xFFFFFFFF
+SCHEMA, RECORD_BATCH = 1, 3  # MessageHeader of Arrow's Message.fbs
+
+
+class Bytes(Protocol):
+    """Random access to a file's bytes."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """At most ``length`` bytes from ``offset``."""
+
+    def size(self) -> int:
+        """Bytes there are now."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One complete message: ``[offset, body)`` is prefix and metadata, ``[body, end)`` its body."""
+
+    offset: int
+    body: int
+    end: int
+    header_type: int
+
+
+@dataclass(frozen=True, eq=False)
+class BatchLayout:
+    """Metadata of a record batch."""
+
+    rows: int
+    node_lengths: NDArray[np.int64]  # [arrays], entries of each
+    offsets: NDArray[np.int64]  # [buffers], bytes into the body
+    lengths: NDArray[np.int64]  # [buffers], bytes as stored
+    compressed: bool
+
+
+def next_frame(source: Bytes, offset: int, metadata_limit: int) -> Frame | None:
+    """The message at ``offset``; None where it is not complete. ``end == offset + 8``: end of stream.
+
+    Raises ``FieldProblem`` for bytes that are no message, or one beyond the limits.
+    """
+    prefix = source.read(offset, 8)
+    if len(prefix) < 8:
+        return None
+    marker, length = struct.unpack("<Ii", prefix)
+    if marker != CONTINUATION:
+        raise FieldProblem("an Arrow message", f"0x{marker:08x} at byte {offset}")
+    if length == 0:
+        return Frame(offset, offset + 8, offset + 8, 0)
+    if not 0 < length <= metadata_limit:
+        raise FieldProblem(f"metadata of at most {metadata_limit} bytes", str(length))
+    metadata = source.read(offset + 8, length)
+    if len(metadata) < length:
+        return None
+    message = Table.root(metadata)
+    body_length = message.number(3, "<q")
+    if not 0 <= body_length <= limits.MAX_BODY_BYTES:
+        raise FieldProblem(f"a body of at most {limits.MAX_BODY_BYTES} bytes", str(body_length))
+    body = offset + 8 + length
+    if body + body_length > source.size():
+        return None
+    return Frame(offset, body, body + body_length, message.number(1, "<B"))
+
+
+def batch_layout(metadata: bytes) -> BatchLayout:
+    """Layout of a record batch from a message's metadata (without the 8 bytes before it)."""
+    batch = Table.root(metadata).table(2)
+    nodes, buffers = batch.pairs(1), batch.pairs(2)
+    return BatchLayout(
+        batch.number(0, "<q"), nodes[:, 0], buffers[:, 0], buffers[:, 1], batch.has(3)
+    )
+
+
+def check_layout(layout: BatchLayout, body: bytes, like: BatchLayout) -> None:
+    """Raise ``FieldProblem`` unless the batch has the arrays of ``like`` and stays small when decompressed."""
+    if layout.rows != 1:
+        raise FieldProblem("one step a record batch", f"{layout.rows} rows")
+    found = (len(layout.node_lengths), len(layout.lengths))
+    expected = (len(like.node_lengths), len(like.lengths))
+    if found != expected:
+        raise FieldProblem(f"{expected} arrays and buffers", f"{found}")
+    if layout.node_lengths.min() < 0 or layout.node_lengths.max() > limits.MAX_STEP_CELLS:
+        raise FieldProblem(f"arrays of 0 … {limits.MAX_STEP_CELLS} entries", "another length")
+    claims = _claims(layout, body)
+    # the maximum goes first: a sum of hostile claims may leave int64
+    if claims.max() > limits.MAX_INFLATED_BYTES or claims.sum() > limits.MAX_INFLATED_BYTES:
+        raise FieldProblem(
+            f"at most {limits.MAX_INFLATED_BYTES} bytes decompressed", f"a claim of {claims.max()}"
+        )
+
+
+def _claims(layout: BatchLayout, body: bytes) -> NDArray[np.int64]:
+    """Bytes of each buffer after decompression, as it claims; -1 before its bytes means stored as they are."""
+    offsets, lengths, size = layout.offsets, layout.lengths, len(body)
+    outside = (offsets < 0) | (lengths < 0) | (offsets > size) | (lengths > size)
+    if outside.any() or (offsets + lengths > size).any() or (offsets % 8).any():
+        raise FieldProblem("buffers inside the message", "one outside")
+    if not layout.compressed:
+        return lengths
+    filled = lengths > 0
+    if (lengths[filled] < 8).any():
+        raise FieldProblem("compressed buffers with their lengths", "one without")
+    claims = lengths.copy()
+    claims[filled] = np.frombuffer(body, np.int64, size // 8)[offsets[filled] // 8]
+    if (claims < -1).any():
+        raise FieldProblem("lengths of buffers", str(claims.min()))
+    return np.where(claims == -1, lengths, claims)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A flatbuffer table; every access is checked against the bytes that there are."""
+
+    data: bytes
+    position: int
+
+    @classmethod
+    def root(cls, data: bytes) -> Table:
+        """The outermost table."""
+        return cls(data, _unpack(data, 0, "<I"))
+
+    def _slot(self, field: int) -> int:
+        """Absolute position of a field, 0 where it is left out."""
+        vtable = self.position - _unpack(self.data, self.position, "<i")
+        if 4 + 2 * field >= _unpack(self.data, vtable, "<H"):
+            return 0
+        relative = _unpack(self.data, vtable + 4 + 2 * field, "<H")
+        return self.position + relative if relative else 0
+
+    def has(self, field: int) -> bool:
+        """Whether the field is there."""
+        return self._slot(field) != 0
+
+    def number(self, field: int, form: str) -> int:
+        """A scalar; 0 where it is left out."""
+        slot = self._slot(field)
+        return _unpack(self.data, slot, form) if slot else 0
+
+    def table(self, field: int) -> Table:
+        """A nested table."""
+        slot = self._slot(field)
+        if not slot:
+            raise FieldProblem("an Arrow message", "metadata without its header")
+        return Table(self.data, slot + _unpack(self.data, slot, "<I"))
+
+    def pairs(self, field: int) -> NDArray[np.int64]:
+        """A vector of structs of two int64, [n, 2]."""
+        slot = self._slot(field)
+        if not slot:
+            raise FieldProblem("an Arrow message", "a record batch without its arrays")
+        start = slot + _unpack(self.data, slot, "<I")
+        count = 2 * _unpack(self.data, start, "<I")
+        if start + 4 + 8 * count > len(self.data):
+            raise FieldProblem("an Arrow message", "a vector beyond its metadata")
+        return np.frombuffer(self.data, np.int64, count, start + 4).reshape(-1, 2)
+
+
+def _unpack(data: bytes, position: int, form: str) -> int:
+    if position < 0 or position + struct.calcsize(form) > len(data):
+        raise FieldProblem("an Arrow message", "damaged metadata")
+    value: int = struct.unpack_from(form, data, position)[0]
+    return value

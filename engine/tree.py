@@ -1,0 +1,97 @@
+"""The draft tree, as every other module speaks of it.
+
+Node 0 is the *root*: the bonus token of the step before. It belongs to the tree and not to the budget. A tree
+that comes from a recording may be malformed; this module only describes it. :func:`validate` raises, the checks
+report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+ROOT = 0
+
+
+@dataclass(frozen=True, eq=False)
+class DraftTree:
+    """A tree of draft tokens in node order (a parent's number is smaller than its child's).
+
+    Example: ``parents [-1, 0, 0, 2]`` is a root with children 1 and 2, and node 3 below node 2.
+    """
+
+    parents: NDArray[np.int64]  # [num_nodes], parents[0] == -1
+    tokens: NDArray[np.int64]  # [num_nodes], tokens[0] is the bonus token of the step before
+    log_weights: NDArray[np.float64] | None = (
+        None  # [num_nodes], log-probability of the whole path, 0.0 at the root
+    )
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes with the root."""
+        return len(self.parents)
+
+    @cached_property
+    def depths(self) -> NDArray[np.int64]:
+        """Depth of each node, int64 [num_nodes]; the root's is 0, a node that never reaches the root has -1."""
+        return np.array([len(path) - 1 for path in self.paths], dtype=np.int64)
+
+    @cached_property
+    def paths(self) -> tuple[tuple[int, ...], ...]:
+        """Root path of each node, itself last; empty for a node in a cycle or with a parent outside the tree."""
+        return tuple(self._path(node) for node in range(self.num_nodes))
+
+    def _path(self, node: int) -> tuple[int, ...]:
+        path = [node]
+        while path[-1] != ROOT:
+            parent = int(self.parents[path[-1]])
+            if not 0 <= parent < self.num_nodes or len(path) > self.num_nodes:
+                return ()
+            path.append(parent)
+        return tuple(reversed(path))
+
+    @cached_property
+    def children(self) -> tuple[tuple[int, ...], ...]:
+        """Children of each node in node order."""
+        below: list[list[int]] = [[] for _ in range(self.num_nodes)]
+        for node in range(1, self.num_nodes):
+            if 0 <= self.parents[node] < self.num_nodes:
+                below[int(self.parents[node])].append(node)
+        return tuple(map(tuple, below))
+
+
+def make_tree(
+    parents: Sequence[int], tokens: Sequence[int], log_weights: Sequence[float] | None = None
+) -> DraftTree:
+    """Build a tree from plain sequences of equal length and validate it."""
+    weights = None if log_weights is None else np.asarray(log_weights, dtype=np.float64)
+    tree = DraftTree(np.asarray(parents, np.int64), np.asarray(tokens, np.int64), weights)
+    validate(tree)
+    return tree
+
+
+def chain(tokens: Sequence[int], log_weights: Sequence[float] | None = None) -> DraftTree:
+    """Tree without branches: ``tokens[0]`` is the root, each token the child of the one before."""
+    return make_tree(range(-1, len(tokens) - 1), tokens, log_weights)
+
+
+def validate(tree: DraftTree) -> None:
+    """Raise ``ValueError`` unless node 0 is the only root and every parent comes before its child."""
+    for name, array in (("tokens", tree.tokens), ("log_weights", tree.log_weights)):
+        if array is not None and len(array) != tree.num_nodes:
+            raise ValueError(
+                f"tree.{name}: expected {tree.num_nodes} entries (as parents), found {len(array)}"
+            )
+    if tree.num_nodes == 0 or tree.parents[0] != -1:
+        raise ValueError(
+            "tree.parents[0]: expected -1 (the root), found " + str(tree.parents[:1].tolist())
+        )
+    for node in range(1, tree.num_nodes):
+        if not 0 <= tree.parents[node] < node:
+            raise ValueError(
+                f"tree.parents[{node}]: expected a node in 0 … {node - 1}, found {int(tree.parents[node])}"
+            )

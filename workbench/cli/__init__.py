@@ -1,0 +1,43 @@
+"""The ``ddtree`` command. One module a command; each registers itself and imports what is heavy only when it runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+
+import typer
+
+COMMANDS = ("check", "snapshot", "convert")  # modules of this package with a function register(app)
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+
+app = typer.Typer(
+    name="ddtree",
+    help="See what each step of tree speculative decoding handed to its attention kernel.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+for name in COMMANDS:
+    import_module(f"{__name__}.{name}").register(app)
+
+
+def main() -> None:
+    """Entry of the console script; the exit status is the command's, 2 for a wrong call, 130 after Ctrl-C."""
+    try:
+        status = app(standalone_mode=False)
+    except (KeyboardInterrupt, typer.Abort):
+        status = INTERRUPTED
+    except BrokenPipeError:
+        # without this the interpreter would complain once more while it flushes at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = PIPE_CLOSED
+    except Exception as error:
+        if not (hasattr(error, "show") and hasattr(error, "exit_code")):
+            raise
+        error.show()  # a wrong call: typer's own usage error
+        status = error.exit_code
+    sys.exit(status if isinstance(status, int) else 0)

@@ -1,0 +1,46 @@
+"""What ``ddtree check`` reads: every path as one or several recordings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine.trace import Trace
+
+Opened = tuple[Path, "Trace | Exception"]
+
+
+def open_inputs(paths: Iterable[Path]) -> Iterator[Opened]:
+    """Each recording under the paths, or why it cannot be opened."""
+    for path in paths:
+        yield from _directory(path) if path.is_dir() else [_opened(path)]
+
+
+def _opened(path: Path) -> Opened:
+    from engine.trace import open_trace
+
+    try:
+        return path, open_trace(path)
+    except (ValueError, OSError) as error:
+        return path, error
+
+
+def _directory(path: Path) -> list[Opened]:
+    """One recording where the files are the ranks of one run, otherwise one a file; snapshots stand alone."""
+    from engine.trace.reader import trace_files
+
+    try:
+        snapshots = sorted(path.glob("*.zip"))
+        files = [] if snapshots and not _has_traces(path) else trace_files(path)
+    except (ValueError, OSError) as error:
+        return [(path, error)]
+    merged = _opened(path) if len(files) > 1 else None
+    if merged is not None and not isinstance(merged[1], Exception):
+        return [merged, *map(_opened, snapshots)]
+    return [*map(_opened, files), *map(_opened, snapshots)]
+
+
+def _has_traces(path: Path) -> bool:
+    return any(True for pattern in ("*.ddtree.arrow", "*.jsonl") for _ in path.glob(pattern))

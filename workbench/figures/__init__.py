@@ -1,0 +1,1 @@
+"""Figures: pure functions from data and palette to a Plotly figure, one idea a file."""

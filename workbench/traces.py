@@ -1,0 +1,95 @@
+"""Which recordings there are: those that came along, the user's own, imported snapshots, and any path."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from engine.models.cache import cache_folder
+
+SUFFIXES = (".ddtree.arrow", ".jsonl", ".ddtree.zip", ".zip")
+FIRST = "story-16-4-verify-width"  # shown when nothing was chosen
+VARIABLE = "DDTREE_TRACES"
+
+
+class Origin(StrEnum):
+    """Where a recording comes from."""
+
+    BUNDLED = "bundled"
+    OWN = "own recording"
+    IMPORTED = "imported snapshot"
+    PATH = "path"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A recording by the name that stands for it in the URL."""
+
+    key: str
+    path: Path
+    origin: Origin
+
+    @property
+    def label(self) -> str:
+        """What the picker shows."""
+        return self.key if self.origin is Origin.BUNDLED else f"{self.key} ({self.origin})"
+
+
+def traces_folder() -> Path:
+    """``$DDTREE_TRACES``, or a folder in the user's cache; it need not exist."""
+    chosen = os.environ.get(VARIABLE)
+    return Path(chosen).expanduser() if chosen else cache_folder() / "traces"
+
+
+def imports_folder() -> Path:
+    """Where imported snapshots are kept."""
+    return traces_folder() / "imported"
+
+
+def bundled_folder() -> Path:
+    """Recordings that came along."""
+    return Path(__file__).resolve().parents[1] / "fixtures" / "traces"
+
+
+def key_of(path: Path) -> str:
+    """File name without its suffix."""
+    suffix = next((s for s in SUFFIXES if path.name.endswith(s)), "")
+    return path.name.removesuffix(suffix)
+
+
+def _listed(folder: Path, origin: Origin) -> list[Entry]:
+    if not folder.is_dir():
+        return []
+    files = sorted(p for p in folder.iterdir() if p.name.endswith(SUFFIXES) and p.is_file())
+    return [Entry(key_of(path), path, origin) for path in files]
+
+
+def entries() -> list[Entry]:
+    """Every recording that can be picked, own ones newest first; a name is listed once."""
+    own = _listed(traces_folder(), Origin.OWN)
+    own.sort(key=lambda entry: entry.path.stat().st_mtime, reverse=True)
+    imported = _listed(imports_folder(), Origin.IMPORTED)
+    found: dict[str, Entry] = {}
+    for entry in (*_listed(bundled_folder(), Origin.BUNDLED), *own, *imported):
+        found.setdefault(entry.key, entry)
+    return list(found.values())
+
+
+def find(key: str, known: list[Entry]) -> Entry:
+    """The entry of a name; any other text is a path."""
+    by_key = {entry.key: entry for entry in known}
+    return by_key.get(key) or Entry(key, Path(key).expanduser(), Origin.PATH)
+
+
+def default_key(known: list[Entry]) -> str | None:
+    """The story if it is there, else the first recording."""
+    keys = [entry.key for entry in known]
+    return FIRST if FIRST in keys else next(iter(keys), None)
+
+
+def safe_name(text: str) -> str:
+    """A file name without anything that a file system could misread."""
+    return re.sub(r"[^\w.-]+", "-", text).strip(".-")[:80] or "recording"
