@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from engine.checks.context import StepContext
 from engine.checks.finding import Finding
+from workbench.stepview import ADDRESSING
 from workbench.verdict import CellPair
-
-ADDRESSING = ("I1", "I4", "I5")  # checks about where cells are read, not about what they hold
 
 
 def request_of_row(context: StepContext, row: int) -> int | None:

@@ -31,6 +31,9 @@ class Loaded:
         self.keys = [(step.step, step.rank) for step in steps]
         self._lengths = [_accepted(step) for step in steps]
         self._requests = [step.raw_bs for step in steps]
+        self._texts: dict[int, str] = {}
+        for step in steps:
+            self._texts.update(step.workbench.token_texts or {})
 
     @property
     def header(self) -> TraceHeader:
@@ -41,6 +44,11 @@ class Loaded:
     def ranks(self) -> list[int]:
         """Ranks that recorded a step."""
         return sorted({rank for _, rank in self.keys})
+
+    @property
+    def texts(self) -> dict[int, str]:
+        """Texts of all tokens that the recording names."""
+        return self._texts
 
     def steps_of(self, rank: int) -> list[int]:
         """Step numbers of a rank, in order."""

@@ -22,6 +22,9 @@ from workbench.outcome import Outcome
 from workbench.tokens import shorten, visible
 
 
+ADDRESSING = ("I1", "I4", "I5")  # checks about where cells are read, not about what they hold
+
+
 @dataclass(frozen=True, eq=False)
 class StepView:
     """One live request of a step with the findings about it."""
@@ -189,7 +192,20 @@ class StepView:
     def findings_at(self, node: int) -> tuple[Finding, ...]:
         """Findings that name this row."""
         row = self.first_row + node
-        return tuple(f for f in self.findings if row in _rows_of(f, self.first_row))
+        return tuple(
+            f
+            for f in self.findings
+            if row in _rows_of(f, self.first_row)
+            or (f.check in ADDRESSING and f.where.row is not None and node in self.misread_rows)
+        )
+
+    @cached_property
+    def misread_rows(self) -> frozenset[int]:
+        """Nodes whose row is read from the wrong cells: a finding about extents lists its first cells only."""
+        if not self.well_formed or not self.context.can_address():
+            return frozenset()
+        difference = self.context.difference(self.context.addressed[self.request], self.request)
+        return frozenset(int(row) for row in difference.cells[:, 0])
 
 
 def _rows_of(finding: Finding, first_row: int) -> set[int]:

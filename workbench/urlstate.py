@@ -12,7 +12,7 @@ from typing import Any
 import streamlit as st
 
 SELECTION = ("trace", "rank", "step", "request", "node")
-VIEWS = ("mask", "prefix", "weights", "show", "left", "right", "rows", "columns", "group")
+VIEWS = ("mask", "prefix", "weights", "show", "left", "right", "rows", "columns", "run")
 KNOWN = (*SELECTION, *VIEWS)
 COPY = "url copy"
 MAX_LENGTH = 1000  # characters of one value

@@ -43,10 +43,11 @@ def top_candidates(logits: Tensor, count: int) -> Candidates:
     ``logits``: [L, V], any float dtype, raw. -inf marks a token that cannot be drafted; it never becomes a node.
     """
     count = min(count, logits.shape[1])
-    log_probs = torch.log_softmax(logits.double(), dim=-1).cpu().numpy()
-    lines = [_best(row, count) for row in log_probs]
-    tokens = np.array(lines, np.int64).reshape(len(log_probs), count)
-    return Candidates(np.minimum(np.take_along_axis(log_probs, tokens, axis=1), 0.0), tokens)
+    log_probs = torch.log_softmax(logits.double(), dim=-1)
+    log_probs = log_probs.masked_fill(log_probs.isnan(), -torch.inf)  # from a row of -inf alone
+    table = log_probs.clamp(max=0.0).cpu().numpy()
+    tokens = np.array([_best(row, count) for row in table], np.int64).reshape(len(table), count)
+    return Candidates(np.take_along_axis(table, tokens, axis=1), tokens)
 
 
 def _best(row: Float64, count: int) -> Int64:

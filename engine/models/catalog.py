@@ -42,7 +42,7 @@ def resolve_model(spec: str, *, progress: ProgressFn | None = None) -> Path:
     if spec in BUILTIN:
         return resolve_builtin(BUILTIN[spec], progress)
     path = Path(spec).expanduser()
-    if path.is_dir():
+    if spec and path.is_dir():  # an empty name would be the working folder
         return _checked_folder(path)
     if path.is_file() and path.suffix == ".gguf":
         return _converted(path, progress)

@@ -44,13 +44,14 @@ class CausalCache:
         """Attention for one forward pass whose rows stand at prefix_len, prefix_len + 1, …
 
         Each layer appends its rows; a row sees the prefix, the earlier rows and itself. Rows that
-        the cache held from prefix_len on are overwritten. Raises ValueError if the prefix isn't in
+        the cache held from prefix_len on are forgotten. Raises ValueError if the prefix isn't in
         the cache or rows don't fit.
         """
         if not 0 <= prefix_len <= self.length:
             raise ValueError(
                 f"attention: expected a prefix of 0 … {self.length}, found {prefix_len}"
             )
+        self.length = prefix_len  # a pass that fails half-way must not leave mixed rows valid
         mask: Tensor | None = None
 
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -78,10 +79,8 @@ class CausalCache:
         return keys[:, :end], values[:, :end]
 
     def _attend_one(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """One row sees every key, so the query heads of a group can stand as rows of one head: no
-        mask.
-        """
-        grouped = query.view(1, -1, self._group, query.shape[-1])
+        """A row sees every key, so the heads of a group can stand as rows of one head: no mask."""
+        grouped = query.reshape(1, -1, self._group, query.shape[-1])
         out = F.scaled_dot_product_attention(grouped, keys.unsqueeze(0), values.unsqueeze(0))
         return out.reshape(query.shape)
 

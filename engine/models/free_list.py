@@ -26,7 +26,7 @@ class FreeList:
         return len(self._heap)
 
     def take(self, count: int) -> list[int]:
-        """The ``count`` lowest free numbers, ascending; PoolExhausted, taking nothing, if too few."""
+        """The ``count`` lowest free numbers, ascending. Raises PoolExhausted and takes none."""
         if count < 0:
             raise ValueError(f"alloc: expected a count of at least 0, found {count}")
         if count > self.available:

@@ -24,7 +24,7 @@ from torch import Tensor
 from engine.models.checkpoint import SINGLE
 from engine.models.gguf_config import hf_config
 from engine.models.gguf_names import ROPE_FACTORS, half_rotary_rows, hf_name
-from engine.models.jsonfile import write_object
+from engine.models.jsonfile import read_object, write_object
 from engine.models.progress import ProgressFn, report
 
 PARTIAL_MARK = ".partial-"
@@ -95,8 +95,18 @@ def _write_tokenizer(file: Path, folder: Path, fields: Mapping[str, Any]) -> Non
     if template is not None:
         tokenizer.chat_template = template
     tokenizer.save_pretrained(str(folder))
+    _drop_foreign_tokens(folder / "tokenizer.json", len(fields["tokenizer.ggml.tokens"]))
     saved = AutoTokenizer.from_pretrained(str(folder), local_files_only=True).chat_template
     if saved != template:
         raise ValueError(
             "tokenizer: expected the file's chat template in the folder, found another"
         )
+
+
+def _drop_foreign_tokens(file: Path, vocab_size: int) -> None:
+    """Remove tokens that transformers adds of its own accord: their ids are beyond the embedding."""
+    content = read_object(file)
+    added = content["added_tokens"]
+    content["added_tokens"] = [token for token in added if token["id"] < vocab_size]
+    if content["added_tokens"] != added:
+        write_object(file, content)

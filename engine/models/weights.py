@@ -53,22 +53,28 @@ def load_decoder(
     model = Decoder(config, dtype=dtype, device=device)
     views = named_views(model)
     _check_shapes(folder, views, checkpoint, config.tie_word_embeddings)
-    total = len(checkpoint.files)
-    for done, (name, tensor) in enumerate(checkpoint.tensors(), start=1):
-        _fill(folder, views, name, tensor)
-        report(progress, f"Loading {folder.name}", done / total)
+    _fill(folder, views, checkpoint, progress)
     model.pack()
     return model
 
 
-def _fill(folder: Path, views: Mapping[str, Tensor], name: str, tensor: Tensor) -> None:
-    """Copy one tensor. A stored copy of a tied head comes after the embedding and must equal it."""
-    if name in views:
-        views[name].copy_(tensor)
-    elif name == HEAD:
-        embedding = views[EMBEDDING]
-        if not torch.equal(tensor.to(embedding), embedding):
-            raise ValueError(f"{folder}: {HEAD} differs from {EMBEDDING}, but config ties them")
+def _fill(
+    folder: Path,
+    views: Mapping[str, Tensor],
+    checkpoint: Checkpoint,
+    progress: ProgressFn | None,
+) -> None:
+    """Copy every tensor; a stored copy of a tied head has to equal the embedding."""
+    tied_head: Tensor | None = None
+    for done, (name, tensor) in enumerate(checkpoint.tensors(), start=1):
+        if name in views:
+            views[name].copy_(tensor)
+        elif name == HEAD:
+            tied_head = tensor
+        report(progress, f"Loading {folder.name}", done / len(checkpoint.files))
+    embedding = views[EMBEDDING]
+    if tied_head is not None and not torch.equal(tied_head.to(embedding), embedding):
+        raise ValueError(f"{folder}: {HEAD} differs from {EMBEDDING}, but config ties them")
 
 
 def _check_shapes(

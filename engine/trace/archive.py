@@ -1,7 +1,9 @@
-"""The zip around a snapshot, read as if a stranger had made it and written so that nobody sees half of one.
+"""The zip around a snapshot, read as if a stranger had made it and written so that nobody sees half
+of one.
 
-Covered: names, duplicates, sizes before inflating, ratio, encryption, damage. Not covered: what the members say
-(``engine.trace.snapshot``). Nothing is ever extracted under a name that the archive chose.
+Covered: names, duplicates, sizes before inflating, ratio, encryption, damage. Not covered: what the
+members say (``engine.trace.snapshot``). Nothing is ever extracted under a name that the archive
+chose.
 """
 
 from __future__ import annotations
@@ -51,7 +53,9 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def unpack(path: Path) -> dict[str, bytes]:
-    """Members of a snapshot by name. Raises ``TraceFormatError``, ``OSError`` where the file cannot be opened."""
+    """Members of a snapshot by name. Raises ``TraceFormatError``, ``OSError`` where the file cannot
+    be opened.
+    """
     with open(path, "rb") as file:
         data = file.read(limits.MAX_SNAPSHOT_BYTES + 1)
     try:
@@ -67,7 +71,9 @@ def unpack(path: Path) -> dict[str, bytes]:
         *(RuntimeError, OSError, ValueError, OverflowError),
     ) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0][:100]
-        raise FieldProblem("a snapshot", f"a damaged archive: {reason}").at(str(path), None) from None
+        raise FieldProblem("a snapshot", f"a damaged archive: {reason}").at(
+            str(path), None
+        ) from None
 
 
 def _check_end(data: bytes) -> None:

@@ -1,8 +1,10 @@
-"""VerifyStep to an Arrow record batch of one row and back; schema and conversion follow from each field's Kind.
+"""VerifyStep to an Arrow record batch of one row and back; schema and conversion follow from each
+field's Kind.
 
-Storage: groups are structs (null: nothing is known), lists are lists, ``custom_mask`` is binary, ``top2`` is a flat
-float64 list of ``[id, logit, id, logit]`` a row. Covered: types and the relations inside Arrow's own arrays. Not
-covered: the framing around a batch (``engine.trace.ipc``), ranges and sizes (``engine.trace.validate``).
+Storage: groups are structs (null: nothing is known), lists are lists, ``custom_mask`` is binary,
+``top2`` is a flat float64 list of ``[id, logit, id, logit]`` a row. Covered: types and the
+relations inside Arrow's own arrays. Not covered: the framing around a batch (``engine.trace.ipc``),
+ranges and sizes (``engine.trace.validate``).
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import pyarrow as pa
 
 from engine.step import UNKNOWN_TOKEN, Kind, VerifyStep
 from engine.trace.errors import FieldProblem
-from engine.trace.fields import Declared, declared, is_empty
+from engine.trace.fields import Declared, declared, is_empty, once_a_type
 
 
 def _list_of(item: pa.DataType) -> pa.DataType:
@@ -51,9 +53,11 @@ def _struct(record: type[Any]) -> pa.DataType:
     return pa.struct([pa.field(f.name, _type(f)) for f in _stored(record)])
 
 
-@cache
+@once_a_type
 def _stored(record: type[Any]) -> tuple[Declared, ...]:
-    """Fields in the order of storage: a step's numbers come first, so that they are found without decoding it."""
+    """Fields in the order of storage: a step's numbers come first, so that they are found without
+    decoding it.
+    """
     if record is not VerifyStep:
         return declared(record)
     return tuple(sorted(declared(record), key=lambda field: field.kind is not Kind.INT))
@@ -106,9 +110,11 @@ STORE: dict[Kind, Callable[[Any], Any]] = {
 
 
 def batch_to_step(batch: pa.RecordBatch) -> VerifyStep:
-    """The step of a batch of one row whose schema is :func:`schema` and which passed ``validate(full=True)``.
+    """The step of a batch of one row whose schema is :func:`schema` and which passed
+    ``validate(full=True)``.
 
-    Arrays may be read-only views of the batch. Raises ``FieldProblem``; ranges and sizes are not looked at.
+    Arrays may be read-only views of the batch. Raises ``FieldProblem``; ranges and sizes are not
+    looked at.
     """
     if batch.num_rows != 1:
         raise FieldProblem("one step a record batch", f"{batch.num_rows} rows")
@@ -146,7 +152,9 @@ def _column(field: Declared, column: pa.Array) -> list[Any]:
 
 
 def _struct_column(record: type[Any], column: pa.StructArray) -> list[Any]:
-    """Records of a struct column. A null struct's fields are unspecified, so it is read as valid only if it is."""
+    """Records of a struct column. A null struct's fields are unspecified, so it is read as valid
+    only if it is.
+    """
     if column.null_count:
         column = column.filter(column.is_valid())
     columns = {f.name: column.field(i) for i, f in enumerate(_stored(record))}
@@ -170,7 +178,9 @@ def _valid(column: pa.Array) -> list[bool]:
     return column.is_valid().to_pylist() if column.null_count else [True] * len(column)
 
 
-def _cut(column: pa.Array, values: Any, wrap: Callable[[Any], Any] = lambda part: part) -> list[Any]:
+def _cut(
+    column: pa.Array, values: Any, wrap: Callable[[Any], Any] = lambda part: part
+) -> list[Any]:
     """One slice of ``values`` (what the column's offsets point into) a row, None for a null row."""
     offsets = column.offsets.to_numpy().tolist()
     rows = zip(_valid(column), offsets, offsets[1:], strict=False)

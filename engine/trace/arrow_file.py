@@ -1,8 +1,8 @@
 """ArrowFile: the steps of one ``.ddtree.arrow`` file, found at once and decoded when asked for.
 
-Bytes are read at their place, not mapped: a live file that is cut short while it is read then gives an error, where a
-mapping would kill the process. What pyarrow sees was bounded before (``engine.trace.ipc``) and is decoded with our own
-schema, never with the one in the file.
+Bytes are read at their place, not mapped: a live file that is cut short while it is read then gives
+an error, where a mapping would kill the process. What pyarrow sees was bounded before
+(``engine.trace.ipc``) and is decoded with our own schema, never with the one in the file.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from engine.trace.arrow_codec import batch_to_step, schema, step_to_batch
 from engine.trace.errors import FieldProblem, TraceFormatError
 from engine.trace.header import TraceHeader, header_from_text
 from engine.trace.ipc import (
+    END_OF_STREAM,
     RECORD_BATCH,
     SCHEMA,
     BatchLayout,
@@ -35,6 +38,7 @@ from engine.trace.writer import HEADER_KEY, Encoder
 
 CHUNK = 1 << 20
 READ = pa.ipc.IpcReadOptions(use_threads=False)
+READ_KEY = pa.ipc.IpcReadOptions(use_threads=False, included_fields=[0, 1])  # step, rank
 
 
 class FileBytes:
@@ -92,7 +96,7 @@ class ArrowFile:
             raise TraceFormatError("expected a file that only grows, found it cut", str(self.path))
         while not self._closed and (frame := self._next(limits.MAX_METADATA_BYTES)) is not None:
             self._end = frame.end
-            self._closed = frame.header_type == 0
+            self._closed = frame.header_type == END_OF_STREAM
             if not self._closed:
                 self._frames.append(self._checked(frame))
         self.truncated = not self._closed and self._source.size() > self._end
@@ -100,14 +104,20 @@ class ArrowFile:
 
     def step(self, position: int) -> VerifyStep:
         """Decode one step. Raises ``TraceFormatError``."""
-        try:
-            step = batch_to_step(self._batch(self._frames[position]))
+        with self._placed(position + 1):
+            batch = self._batch(self._frames[position], READ)
+            batch.validate(full=True)
+            step = batch_to_step(batch)
             validate_step(step)
             return step
-        except FieldProblem as problem:
-            raise problem.at(str(self.path), position + 1) from None
-        except (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError) as error:
-            raise self._damaged(error, position + 1) from None
+
+    def key(self, position: int) -> tuple[int, int]:
+        """Number and rank of a step without the rest of it. Raises ``TraceFormatError``."""
+        with self._placed(position + 1):
+            batch = self._batch(self._frames[position], READ_KEY)
+            batch.validate(full=True)
+            number, rank = (column[0].as_py() for column in batch.columns)
+            return number or 0, rank or 0
 
     def digest(self) -> str:
         """SHA-256 of the complete records, in hex."""
@@ -152,24 +162,36 @@ class ArrowFile:
             raise FieldProblem(expected, found).at(str(self.path), len(self._frames) + 1)
         return frame
 
-    def _batch(self, frame: Frame) -> pa.RecordBatch:
+    def _batch(self, frame: Frame, options: pa.ipc.IpcReadOptions) -> pa.RecordBatch:
         data = self._source.read(frame.offset, frame.end - frame.offset)
         if len(data) != frame.end - frame.offset:
             raise FieldProblem("a file that only grows", "it cut")
         body = frame.body - frame.offset
         check_layout(batch_layout(data[8:body]), data[body:], _like())
-        batch = pa.ipc.open_stream(_schema_bytes() + data, options=READ).read_next_batch()
-        batch.validate(full=True)
-        return batch
+        return pa.ipc.open_stream(_schema_bytes() + data, options=options).read_next_batch()
+
+    @contextmanager
+    def _placed(self, line: int) -> Iterator[None]:
+        """Say of which record an error speaks."""
+        try:
+            yield
+        except FieldProblem as problem:
+            raise problem.at(str(self.path), line) from None
+        except (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError) as error:
+            raise self._damaged(error, line) from None
 
     def _damaged(self, error: Exception, line: int | None) -> TraceFormatError:
         reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
-        return TraceFormatError(f"expected an Arrow record, found damage: {reason}", str(self.path), line)
+        return TraceFormatError(
+            f"expected an Arrow record, found damage: {reason}", str(self.path), line
+        )
 
 
 @cache
 def _like() -> BatchLayout:
-    """Layout that every batch of our schema has: as many arrays and buffers as one that was just written."""
+    """Layout that every batch of our schema has: as many arrays and buffers as one that was just
+    written.
+    """
     source = MemoryBytes(Encoder("lz4").encode(step_to_batch(VerifyStep(requests=()))))
     frame = next_frame(source, 0, limits.MAX_METADATA_BYTES)
     assert frame is not None

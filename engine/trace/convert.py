@@ -1,4 +1,6 @@
-"""JSON lines to Arrow and back, step by step, without loss; the header of JSON lines lies in a file beside them."""
+"""JSON lines to Arrow and back, step by step, without loss; the header of JSON lines lies in a file
+beside them.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,9 @@ from engine.trace.writer import SUFFIX, TraceWriter
 def convert(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> int:
     """Write a recording to ``*.jsonl`` or ``*.ddtree.arrow``; returns the steps written.
 
-    Raises ``TraceFormatError`` for a recording that cannot be read, ``ValueError`` for a target of another name and
-    ``FileExistsError`` rather than overwrite; a target that was not finished is removed.
+    Raises ``TraceFormatError`` for a recording that cannot be read, ``ValueError`` for a target of
+    another name and ``FileExistsError`` rather than overwrite; a target that was not finished is
+    removed.
     """
     target = Path(target)
     if not target.name.endswith((".jsonl", SUFFIX)):

@@ -1,4 +1,6 @@
-"""What is said about an input that cannot be read: one line that names file, line, field, expected and found."""
+"""What is said about an input that cannot be read: one line that names file, line, field, expected
+and found.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ SHOWN = 60  # characters of a foreign value that a message repeats
 class TraceFormatError(ValueError):
     """An input is not what it claims to be.
 
-    Attributes: ``file`` (as given), ``line`` (JSON lines: from 1; Arrow: record number from 1; None: the whole
-    file), ``field`` (dotted path, empty: the whole record).
+    Attributes: ``file`` (as given), ``line`` (JSON lines: from 1; Arrow: record number from 1;
+    None: the whole file), ``field`` (dotted path, empty: the whole record).
     """
 
     def __init__(self, message: str, file: str = "", line: int | None = None, field: str = ""):
@@ -21,8 +23,10 @@ class TraceFormatError(ValueError):
         super().__init__("".join(c if c.isprintable() else ascii(c)[1:-1] for c in text))
 
 
-class FieldProblem(Exception):
-    """A value that does not fit, on its way up to the record that holds it; never leaves ``engine.trace``."""
+class FieldProblem(Exception):  # noqa: N818 - callers see TraceFormatError
+    """A value that does not fit, on its way up to the record that holds it; never leaves
+    ``engine.trace``.
+    """
 
     def __init__(self, expected: str, found: str, field: str = ""):
         super().__init__(expected, found, field)

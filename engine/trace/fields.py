@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from engine.step import Kind, is_required, kind_of
+
+T = TypeVar("T")
+
+
+def once_a_type(function: Callable[[type[Any]], T]) -> Callable[[type[Any]], T]:
+    """``functools.cache`` for a function of a record's type, which mypy takes for unhashable."""
+    return cast(Callable[[type[Any]], T], cache(function))
 
 
 @dataclass(frozen=True)
 class Declared:
-    """One field: ``item`` is the nested record's type, ``default`` what an absent field stands for."""
+    """One field: ``item`` is the nested record's type, ``default`` what an absent field stands
+    for.
+    """
 
     name: str
     kind: Kind
@@ -20,7 +30,7 @@ class Declared:
     default: Any
 
 
-@cache
+@once_a_type
 def declared(record: type[Any]) -> tuple[Declared, ...]:
     """Fields of a record's type in the order of their declaration."""
     return tuple(
@@ -35,7 +45,7 @@ def declared(record: type[Any]) -> tuple[Declared, ...]:
     )
 
 
-@cache
+@once_a_type
 def names(record: type[Any]) -> frozenset[str]:
     """Names of a record's fields."""
     return frozenset(field.name for field in declared(record))

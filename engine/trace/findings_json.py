@@ -9,9 +9,10 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from engine.checks.finding import Effect, Finding, Verdict, Where
+from engine.step import Kind
 from engine.trace.errors import FieldProblem, describe
 from engine.trace.json_codec import parse_json
-from engine.trace.json_values import DECODE, Kind
+from engine.trace.json_values import DECODE
 
 FORMAT = "ddtree.findings"
 VERSION = 1

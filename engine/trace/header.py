@@ -17,7 +17,9 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class PromptRecord:
-    """One prompt and what plain decoding wrote from it, token ids; None where it was not recorded."""
+    """One prompt and what plain decoding wrote from it, token ids; None where it was not
+    recorded.
+    """
 
     rid: str
     text: str | None = None
@@ -28,7 +30,9 @@ class PromptRecord:
 
 @dataclass(frozen=True)
 class TraceHeader:
-    """Origin of a recording. ``created`` is ISO 8601; ``fault`` names what was injected, None: nothing."""
+    """Origin of a recording. ``created`` is ISO 8601; ``fault`` names what was injected, None:
+    nothing.
+    """
 
     created_by: str = ""
     command: str = ""
@@ -40,9 +44,12 @@ class TraceHeader:
     notes: str = ""
 
     def without_texts(self) -> TraceHeader:
-        """The same without what a user typed or a model wrote; token ids stay."""
+        """The same without what a user typed or a model wrote; token ids stay.
+
+        Command and notes go too: they may hold a prompt.
+        """
         bare = tuple(replace(prompt, text=None, plain_text=None) for prompt in self.prompts)
-        return replace(self, prompts=bare)
+        return replace(self, prompts=bare, command="", notes="")
 
 
 def header_to_text(header: TraceHeader) -> str:
@@ -115,4 +122,11 @@ def _named(name: str, kind: str, value: Any) -> Any:
         raise problem.inside(name) from None
 
 
-__all__ = ["PromptRecord", "TraceFormatError", "TraceHeader", "header_from_json", "header_from_text", "header_to_text"]
+__all__ = [
+    "PromptRecord",
+    "TraceFormatError",
+    "TraceHeader",
+    "header_from_json",
+    "header_from_text",
+    "header_to_text",
+]

@@ -1,8 +1,9 @@
 """The framing of an Arrow IPC stream, walked before pyarrow sees a byte of it.
 
-A message is ``FF FF FF FF``, the int32 length of its metadata, the metadata (a flatbuffer), then the body whose
-length the metadata tells. Covered: where each message lies, whether a record batch has the arrays of our schema and
-how large it grows when decompressed. Not covered: the content of the arrays.
+A message is ``FF FF FF FF``, the int32 length of its metadata, the metadata (a flatbuffer), then
+the body whose length the metadata tells. Covered: where each message lies, whether a record batch
+has the arrays of our schema and how large it grows when decompressed. Not covered: the content of
+the arrays.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from engine.trace.errors import FieldProblem
 
 CONTINUATION = 0xFFFFFFFF
 SCHEMA, RECORD_BATCH = 1, 3  # MessageHeader of Arrow's Message.fbs
+END_OF_STREAM = -1  # not a message: a prefix without metadata
 
 
 class Bytes(Protocol):
@@ -53,7 +55,7 @@ class BatchLayout:
 
 
 def next_frame(source: Bytes, offset: int, metadata_limit: int) -> Frame | None:
-    """The message at ``offset``; None where it is not complete. ``end == offset + 8``: end of stream.
+    """The message at ``offset``; None where it is not complete.
 
     Raises ``FieldProblem`` for bytes that are no message, or one beyond the limits.
     """
@@ -64,7 +66,7 @@ def next_frame(source: Bytes, offset: int, metadata_limit: int) -> Frame | None:
     if marker != CONTINUATION:
         raise FieldProblem("an Arrow message", f"0x{marker:08x} at byte {offset}")
     if length == 0:
-        return Frame(offset, offset + 8, offset + 8, 0)
+        return Frame(offset, offset + 8, offset + 8, END_OF_STREAM)
     if not 0 < length <= metadata_limit:
         raise FieldProblem(f"metadata of at most {metadata_limit} bytes", str(length))
     metadata = source.read(offset + 8, length)
@@ -90,7 +92,9 @@ def batch_layout(metadata: bytes) -> BatchLayout:
 
 
 def check_layout(layout: BatchLayout, body: bytes, like: BatchLayout) -> None:
-    """Raise ``FieldProblem`` unless the batch has the arrays of ``like`` and stays small when decompressed."""
+    """Raise ``FieldProblem`` unless the batch has the arrays of ``like`` and stays small when
+    decompressed.
+    """
     if layout.rows != 1:
         raise FieldProblem("one step a record batch", f"{layout.rows} rows")
     found = (len(layout.node_lengths), len(layout.lengths))
@@ -108,7 +112,9 @@ def check_layout(layout: BatchLayout, body: bytes, like: BatchLayout) -> None:
 
 
 def _claims(layout: BatchLayout, body: bytes) -> NDArray[np.int64]:
-    """Bytes of each buffer after decompression, as it claims; -1 before its bytes means stored as they are."""
+    """Bytes of each buffer after decompression, as it claims; -1 before its bytes means stored as
+    they are.
+    """
     offsets, lengths, size = layout.offsets, layout.lengths, len(body)
     outside = (offsets < 0) | (lengths < 0) | (offsets > size) | (lengths > size)
     if outside.any() or (offsets + lengths > size).any() or (offsets % 8).any():

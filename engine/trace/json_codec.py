@@ -1,8 +1,9 @@
 """VerifyStep to JSON and back: the step format, version 1.
 
-Which fields there are and how each is written follows from the :class:`Kind` that it declares. Reading is strict:
-an unknown field, a duplicate key, a wrong type or a size beyond ``engine.trace.limits`` is a
-:class:`TraceFormatError` that names the place, never a guess. Not covered: whether the step is right (the checks).
+Which fields there are and how each is written follows from the :class:`Kind` that it declares.
+Reading is strict: an unknown field, a duplicate key, a wrong type or a size beyond
+``engine.trace.limits`` is a :class:`TraceFormatError` that names the place, never a guess. Not
+covered: whether the step is right (the checks).
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ INFINITE = re.compile(r'"(?:[^"\\]|\\.)*"|Infinity')
 def step_to_json(step: VerifyStep) -> dict[str, Any]:
     """One step as plain JSON values; fields that are not known and groups without any are left out.
 
-    Infinite numbers stay Python floats here; :func:`dumps` writes them so that JSON readers accept them. Raises
-    ``TraceFormatError`` for a record that could not be read back.
+    Infinite numbers stay Python floats here; :func:`dumps` writes them so that JSON readers accept
+    them. Raises ``TraceFormatError`` for a record that could not be read back.
     """
     try:
         validate_step(step)

@@ -1,6 +1,7 @@
 """JSON values to what a record holds and back, one pair of functions a :class:`Kind`.
 
-Covered: the type of every element. Not covered: ranges, lengths and sizes (``engine.trace.validate``).
+Covered: the type of every element. Not covered: ranges, lengths and sizes
+(``engine.trace.validate``).
 """
 
 from __future__ import annotations
@@ -125,13 +126,21 @@ def _ragged(value: Any) -> Any:
 def _pair(value: Any) -> list[float]:
     if type(value) is not list or len(value) != 2:
         raise FieldProblem("a pair [id, logit]", describe(value))
-    token = _integer(value[0])
-    if abs(token) > MAX_EXACT:
-        raise FieldProblem("a token id below 2**53", describe(token), "[0]")
+    return [_at(0, _token, value[0]), _at(1, _number, value[1])]
+
+
+def _at(index: int, decode: Decoder, value: Any) -> Any:
     try:
-        return [float(token), _number(value[1])]
+        return decode(value)
     except FieldProblem as problem:
-        raise problem.inside("[1]") from None
+        raise problem.inside(f"[{index}]") from None
+
+
+def _token(value: Any) -> float:
+    token = _integer(value)
+    if abs(token) > MAX_EXACT:
+        raise FieldProblem("a token id of at most 2**53", describe(token))
+    return float(token)
 
 
 def _top2_row(value: Any) -> list[list[float]]:

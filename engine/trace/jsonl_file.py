@@ -1,4 +1,6 @@
-"""JsonlFile: the steps of one ``.jsonl`` file; lines are found at once and parsed when asked for."""
+"""JsonlFile: the steps of one ``.jsonl`` file; lines are found at once and parsed when asked
+for.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,16 @@ from engine.trace.json_codec import loads
 
 
 def header_path(path: Path) -> Path:
-    """Where the header of a JSON-lines file lies: ``story.jsonl`` has ``story.header.json`` beside it."""
+    """Where the header of a JSON-lines file lies: ``story.jsonl`` has ``story.header.json`` beside
+    it.
+    """
     return path.with_name(path.name.removesuffix(".jsonl") + ".header.json")
 
 
 class JsonlFile:
-    """Steps of one JSON-lines file. Blank lines are passed over; a last line without its newline counts."""
+    """Steps of one JSON-lines file. Blank lines are passed over; a last line without its newline
+    counts.
+    """
 
     truncated = False
 
@@ -68,6 +74,11 @@ class JsonlFile:
         except UnicodeDecodeError as error:
             message = f"expected UTF-8, found byte 0x{data[error.start]:02x} at {error.start}"
             raise TraceFormatError(message, str(self.path), number) from None
+
+    def key(self, position: int) -> tuple[int, int]:
+        """Number and rank of a step. Raises ``TraceFormatError``."""
+        step = self.step(position)
+        return step.step, step.rank
 
     def digest(self) -> str:
         """SHA-256 of the file, in hex."""

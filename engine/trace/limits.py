@@ -1,7 +1,9 @@
-"""How much one input may claim. Every size is compared with these before anything of that size is allocated.
+"""How much one input may claim. Every size is compared with these before anything of that size is
+allocated.
 
-The limits are far above what a server does (a step of 64 requests with 65 rows each over 4,096 tokens of context has
-17 million cells) and low enough that reading and checking a hostile file stays below about 2 GB.
+The limits are far above what a server does (a step of 64 requests with 65 rows each over 4,096
+tokens of context has 17 million cells) and low enough that reading and checking a hostile file
+stays below about 2 GB.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """open_trace: one way to read every recording, whichever file or files it lies in.
 
-Accepted: ``.ddtree.arrow`` and ``.jsonl`` files (told apart by their first bytes), snapshots (``.zip``), and a
-directory that holds one file a rank. Steps are decoded when asked for. Raises ``TraceFormatError`` for what is not
-such a recording and ``OSError`` for what cannot be opened.
+Accepted: ``.ddtree.arrow`` and ``.jsonl`` files (told apart by their first bytes), snapshots
+(``.zip``), and a directory that holds one file a rank. Steps are decoded when asked for. Raises
+``TraceFormatError`` for what is not such a recording and ``OSError`` for what cannot be opened.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ class StepFile(Protocol):
     def step(self, position: int) -> VerifyStep:
         """Decode one step."""
 
+    def key(self, position: int) -> Key:
+        """Number and rank of one step."""
+
     def refresh(self) -> int:
         """Look for steps that were appended."""
 
@@ -45,7 +48,9 @@ class StepFile(Protocol):
 
 
 class Trace:
-    """A recording: steps in order of time. ``trace.step(i)``, ``len(trace)`` and iteration go by position."""
+    """A recording: steps in order of time. ``trace.step(i)``, ``len(trace)`` and iteration go by
+    position.
+    """
 
     def __init__(self, path: Path, files: list[StepFile], *, merge: bool = False):
         self.path = path
@@ -53,7 +58,7 @@ class Trace:
         self._merge = merge  # in order of step, then rank; otherwise in the order of the file
         self._keys: list[list[Key]] = [[] for _ in files]
         self._places: list[tuple[int, int]] = []  # (file, position in it)
-        self._digest: tuple[int, str] | None = None
+        self._digest: str | None = None
         self._order()
 
     @property
@@ -68,18 +73,20 @@ class Trace:
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """Ranks that recorded a step. Decodes steps that were not looked at before."""
+        """Ranks that recorded a step."""
         return tuple(sorted({rank for keys in self._all_keys() for _, rank in keys}))
 
     @property
     def digest(self) -> str:
-        """SHA-256 in hex: of the file's complete steps, or of the files' digests where there are several."""
-        if self._digest is None or self._digest[0] != len(self):
+        """SHA-256 in hex: of the file's complete steps, or of the files' digests where there are
+        several.
+        """
+        if self._digest is None:
             digests = [file.digest() for file in self._files]
             joined = "\n".join(digests).encode()
-            one = digests[0] if len(digests) == 1 else hashlib.sha256(joined).hexdigest()
-            self._digest = len(self), one
-        return self._digest[1]
+            one = len(digests) == 1
+            self._digest = digests[0] if one else hashlib.sha256(joined).hexdigest()
+        return self._digest
 
     def __len__(self) -> int:
         return len(self._places)
@@ -100,7 +107,9 @@ class Trace:
         return self._all_keys()[file][inner]
 
     def index(self, step: int, rank: int) -> int:
-        """Position of a rank's step (the first one). Raises ``KeyError`` where it is not recorded."""
+        """Position of a rank's step (the first one). Raises ``KeyError`` where it is not
+        recorded.
+        """
         keys = self._all_keys()
         for position, (file, inner) in enumerate(self._places):
             if keys[file][inner] == (step, rank):
@@ -108,9 +117,12 @@ class Trace:
         raise KeyError(f"step {step} of rank {rank} is not recorded in {self.path}")
 
     def refresh(self) -> int:
-        """Read what was appended; returns how many steps there are now. Positions change only in a directory."""
+        """Read what was appended; returns how many steps there are now. Positions change only in a
+        directory.
+        """
         for file in self._files:
             file.refresh()
+        self._digest = None
         self._order()
         return len(self)
 
@@ -123,8 +135,7 @@ class Trace:
     def _all_keys(self) -> list[list[Key]]:
         for keys, file in zip(self._keys, self._files, strict=True):
             for position in range(len(keys), len(file)):
-                step = file.step(position)
-                keys.append((step.step, step.rank))
+                keys.append(file.key(position))
         return self._keys
 
 
@@ -137,7 +148,9 @@ def open_trace(path: str | os.PathLike[str]) -> Trace:
 
 
 def trace_files(directory: Path) -> list[Path]:
-    """Recordings that a directory holds, by name. Raises ``TraceFormatError`` where there is none."""
+    """Recordings that a directory holds, by name. Raises ``TraceFormatError`` where there is
+    none.
+    """
     found = sorted(p for p in directory.iterdir() if p.name.endswith((SUFFIX, ".jsonl")))
     if not 0 < len(found) <= MAX_FILES:
         expected = f"expected 1 … {MAX_FILES} files *{SUFFIX} or *.jsonl, found {len(found)}"
@@ -161,7 +174,9 @@ def open_file(path: Path) -> StepFile:
 
 
 def merge_ranks(path: Path, files: list[StepFile]) -> Trace:
-    """One recording from one file a rank. Raises ``TraceFormatError`` where two files hold the same step and rank."""
+    """One recording from one file a rank. Raises ``TraceFormatError`` where two files hold the same
+    step and rank.
+    """
     trace = Trace(path, files, merge=True)
     for position in range(1, len(trace)):
         here, before = trace.key(position), trace.key(position - 1)

@@ -1,4 +1,6 @@
-"""The test that goes into a snapshot: it fails on the recorded faults and passes once they are mended."""
+"""The test that goes into a snapshot: it fails on the recorded faults and passes once they are
+mended.
+"""
 
 REPRODUCTION_TEST = '''\
 """Fails on the faults in steps.ddtree.arrow beside it; passes on a recording made after the mend.

@@ -1,21 +1,19 @@
-"""Snapshots: some steps of a recording, what the checks say and a test that reproduces it, in one zip.
+"""Snapshots: some steps of a recording, what the checks say and a test that reproduces it, in one
+zip.
 
-Left out unless asked for: token texts, prompts, what plain decoding wrote, the command and notes (which may hold a
-prompt). Token ids stay. The step before each chosen one (same rank) goes in as context, because stale state shows
-only across two; where ranks disagree, the same step of every rank does.
+Left out unless asked for: token texts, prompts, what plain decoding wrote, the command and notes
+(which may hold a prompt). Token ids stay. The step before each chosen one (same rank) goes in as
+context, because stale state shows only across two; where ranks disagree, the same step of every
+rank does.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
-from importlib.metadata import version
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +21,15 @@ from engine.checks.finding import Finding
 from engine.step import Extras, VerifyStep
 from engine.trace import archive
 from engine.trace.arrow_file import ArrowFile, MemoryBytes
-from engine.trace.errors import FieldProblem, describe
+from engine.trace.errors import FieldProblem
 from engine.trace.findings_json import findings_from_text, findings_to_text
-from engine.trace.json_codec import parse_json
 from engine.trace.limits import MAX_MEMBER_BYTES
+from engine.trace.manifest import new_manifest, utf8, verified_manifest
 from engine.trace.reader import Trace
 from engine.trace.reproduction import REPRODUCTION_TEST
 from engine.trace.writer import TraceWriter
 
-FORMAT = "ddtree.snapshot"
-VERSION = 1
 RANKS_DISAGREE = "I19"
-TEXTS = ("token texts", "prompts and plain texts", "command and notes")
 
 ReportBuilder = Callable[[Trace, Sequence[int], Sequence[Finding]], str]  # positions of that trace
 
@@ -74,9 +69,10 @@ def export_snapshot(
 ) -> SnapshotSummary:
     """Write a snapshot of the steps at some positions; the file appears whole or not at all.
 
-    ``findings``: of any steps; those of steps that go in are kept. ``report_html``: a page, or what builds one from the
-    recording as it goes in (texts already left out). ``selection``: the URL query to return to. Raises ``ValueError``
-    for positions that do not exist, or a snapshot too large to be read back.
+    ``findings``: of any steps; those of steps that go in are kept. ``report_html``: a page, or what
+    builds one from the recording as it goes in (texts already left out). ``selection``: the URL
+    query to return to. Raises ``ValueError`` for positions that do not exist, or a snapshot too
+    large to be read back.
     """
     data, summary = _build(trace, steps, findings, include_text, report_html, selection)
     archive.write_atomically(Path(path), data)
@@ -101,8 +97,8 @@ def import_snapshot(path: str | os.PathLike[str]) -> Snapshot:
     path = Path(path)
     members = archive.unpack(path)
     try:
-        manifest = _manifest(members)
-        findings = findings_from_text(_utf8(members, archive.FINDINGS))
+        manifest = verified_manifest(members)
+        findings = findings_from_text(utf8(members, archive.FINDINGS))
     except FieldProblem as problem:
         raise problem.at(str(path), None) from None
     trace = Trace(path, [_steps(path, members)])
@@ -113,7 +109,7 @@ def open_steps(path: Path) -> ArrowFile:
     """The steps of a snapshot. Raises ``TraceFormatError``."""
     members = archive.unpack(path)
     try:
-        _manifest(members)
+        verified_manifest(members)
     except FieldProblem as problem:
         raise problem.at(str(path), None) from None
     return _steps(path, members)
@@ -145,18 +141,28 @@ def _build(
     members[archive.FINDINGS] = findings_to_text(kept).encode()
     if report_html is not None:
         inner = Trace(Path(archive.STEPS), [_steps(Path(archive.STEPS), members)])
-        html = report_html if isinstance(report_html, str) else report_html(inner, range(len(inner)), kept)
+        html = (
+            report_html
+            if isinstance(report_html, str)
+            else report_html(inner, range(len(inner)), kept)
+        )
         members[archive.REPORT] = html.encode()
     members[archive.REPRODUCTION] = REPRODUCTION_TEST.encode()
     roles = [
-        {"step": trace.key(p)[0], "rank": trace.key(p)[1], "role": "chosen" if p in chosen else "context"}
+        {
+            "step": trace.key(p)[0],
+            "rank": trace.key(p)[1],
+            "role": "chosen" if p in chosen else "context",
+        }
         for p in positions
     ]
-    manifest = _new_manifest(trace, members, roles, include_text, selection)
+    manifest = new_manifest(trace, members, roles, include_text, selection)
     members = {archive.MANIFEST: json.dumps(manifest, indent=1).encode(), **members}
     for name, content in members.items():
         if len(content) > MAX_MEMBER_BYTES:
-            raise ValueError(f"{name}: expected at most {MAX_MEMBER_BYTES} bytes, found {len(content)}")
+            raise ValueError(
+                f"{name}: expected at most {MAX_MEMBER_BYTES} bytes, found {len(content)}"
+            )
     data = archive.pack(members)
     sizes = tuple((name, len(content)) for name, content in members.items())
     included, left_out = tuple(manifest["included"]), tuple(manifest["left_out"])
@@ -188,7 +194,7 @@ def choose(
 def _steps_member(trace: Trace, positions: Sequence[int], include_text: bool) -> bytes:
     header = trace.header
     if not include_text:
-        header = replace(header.without_texts(), command="", notes="")
+        header = header.without_texts()
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, archive.STEPS)
         with TraceWriter(path, header) as out:
@@ -196,66 +202,3 @@ def _steps_member(trace: Trace, positions: Sequence[int], include_text: bool) ->
                 step = trace.step(position)
                 out.write(step if include_text else without_texts(step))
         return path.read_bytes()
-
-
-def _new_manifest(
-    trace: Trace,
-    members: dict[str, bytes],
-    roles: list[dict[str, Any]],
-    include_text: bool,
-    selection: str,
-) -> dict[str, Any]:
-    kept = ["steps with token ids, masks, offsets and outcomes", "findings", "reproducing test"]
-    kept += ["report"] if archive.REPORT in members else []
-    header = replace(trace.header.without_texts(), command="", notes="")
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "included": [*kept, *(TEXTS if include_text else ())],
-        "left_out": [] if include_text else [*TEXTS, "(token ids are included)"],
-        "steps": roles,
-        "selection": selection,
-        "source_digest": trace.digest,
-        "versions": _versions(),
-        "header": asdict(header),
-        "members": {
-            name: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
-            for name, data in members.items()
-        },
-    }
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": sys.version.split()[0]}
-    found |= {name: version(name) for name in ("numpy", "pyarrow")}
-    if "torch" in sys.modules:
-        found["torch"] = str(sys.modules["torch"].__version__)
-    return found
-
-
-def _manifest(members: dict[str, bytes]) -> dict[str, Any]:
-    """The manifest, once every other member is the one that it names."""
-    try:
-        manifest = parse_json(_utf8(members, archive.MANIFEST))
-        if type(manifest) is not dict or manifest.get("format") != FORMAT:
-            raise FieldProblem(repr(FORMAT), describe(manifest), "format")
-        if manifest.get("version") != VERSION:
-            raise FieldProblem(str(VERSION), describe(manifest.get("version")), "version")
-        named = manifest.get("members")
-        if type(named) is not dict or named.keys() != members.keys() - {archive.MANIFEST}:
-            raise FieldProblem(f"{sorted(members.keys() - {archive.MANIFEST})}", describe(named), "members")
-    except FieldProblem as problem:
-        raise problem.inside(archive.MANIFEST) from None
-    for name, facts in named.items():
-        digest = hashlib.sha256(members[name]).hexdigest()
-        if type(facts) is not dict or facts.get("sha256") != digest:
-            raise FieldProblem("the content that the manifest names", f"sha256 {digest}", name)
-    return manifest
-
-
-def _utf8(members: dict[str, bytes], name: str) -> str:
-    try:
-        return members[name].decode()
-    except UnicodeDecodeError:
-        raise FieldProblem("UTF-8", "other bytes", name) from None

@@ -1,13 +1,12 @@
 """What a record must satisfy before anything is computed from it, whichever file it came from.
 
-Covered: ranges, listed words, lengths that the format itself ties together, and the sizes that follow from a record's
-claims (rows, cells, slots). Not covered: anything that a check reports: wrong offsets, a tree with a cycle, arrays of
-``inputs`` that are too short.
+Covered: ranges, listed words, lengths that the format itself ties together, and the sizes that
+follow from a record's claims (rows, cells, slots). Not covered: anything that a check reports:
+wrong offsets, a tree with a cycle, arrays of ``inputs`` that are too short.
 """
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy as np
 from engine.step import Kind, Request, VerifyStep
 from engine.trace import limits
 from engine.trace.errors import FieldProblem, describe
-from engine.trace.fields import Declared, declared
+from engine.trace.fields import Declared, declared, once_a_type
 
 ANY = limits.MAX_OFFSET
 
@@ -88,7 +87,7 @@ def validate_step(step: VerifyStep) -> None:
     _claimed_sizes(step)
 
 
-@cache
+@once_a_type
 def _ruled(record: type[Any]) -> tuple[Declared, ...]:
     """Fields of a record that have a rule: all but truth values."""
     return tuple(field for field in declared(record) if field.kind is not Kind.BOOL)
@@ -208,7 +207,5 @@ def _padded_lens(step: VerifyStep) -> list[int]:
     for index, length in enumerate(lens):
         if not 0 <= length <= limits.MAX_PREFIX_LEN:
             place = f"inputs.seq_lens[{step.raw_bs + index}]"
-            raise FieldProblem(
-                f"a length in 0 … {limits.MAX_PREFIX_LEN}", str(length), place
-            )
+            raise FieldProblem(f"a length in 0 … {limits.MAX_PREFIX_LEN}", str(length), place)
     return lens + [1] * (count - len(lens))

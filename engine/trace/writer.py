@@ -1,8 +1,8 @@
 """TraceWriter: appends verify steps to an Arrow IPC stream, one record batch a step.
 
-Each step reaches the operating system in one write before :meth:`TraceWriter.write` returns, so a process that is
-killed loses at most the step it was writing. Not covered: safety against power loss (nothing is fsynced) and
-concurrent calls (one writer a thread).
+Each step reaches the operating system in one write before :meth:`TraceWriter.write` returns, so a
+process that is killed loses at most the step it was writing. Not covered: safety against power loss
+(nothing is fsynced) and concurrent calls (one writer a thread).
 """
 
 from __future__ import annotations
@@ -23,17 +23,22 @@ from engine.trace.validate import validate_step
 HEADER_KEY = b"ddtree.trace"
 SUFFIX = ".ddtree.arrow"
 END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
-LARGE = 1 << 18  # bytes of a step from which zstd's smaller size outweighs its cost, which is a buffer's, not a byte's
+# zstd costs by the buffer (a step has 260): small steps are faster and hardly larger with lz4
+LARGE = 1 << 18  # bytes of a step
 
 
 class Encoder:
-    """Record batches to bytes, without a schema before the first one. ``codec``: zstd or lz4, standard in Arrow."""
+    """Record batches to bytes, without a schema before the first one. ``codec``: zstd or lz4,
+    standard in Arrow.
+    """
 
     def __init__(self, codec: str):
         options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
         self._buffer = io.BytesIO()
         self._stream = pa.ipc.new_stream(self._buffer, schema(), options=options)
-        self.encode(step_to_batch(VerifyStep(requests=())))  # the schema goes out with the first batch
+        self.encode(
+            step_to_batch(VerifyStep(requests=()))
+        )  # the schema goes out with the first batch
 
     def encode(self, batch: pa.RecordBatch) -> bytes:
         """One encapsulated message."""
@@ -46,10 +51,13 @@ class Encoder:
 class TraceWriter:
     """One rank's recording. Raises ``FileExistsError`` rather than overwrite one.
 
-    Example: ``with TraceWriter("story.ddtree.arrow", TraceHeader(created_by="me")) as out: out.write(step)``.
+    Example: ``with TraceWriter("story.ddtree.arrow", TraceHeader(created_by="me")) as out:
+    out.write(step)``.
     """
 
-    def __init__(self, path: str | os.PathLike[str], header: TraceHeader, *, overwrite: bool = False):
+    def __init__(
+        self, path: str | os.PathLike[str], header: TraceHeader, *, overwrite: bool = False
+    ):
         self.path = Path(path)
         self.written = 0  # steps
         self._file = open(self.path, "wb" if overwrite else "xb", buffering=0)  # noqa: SIM115
@@ -58,7 +66,9 @@ class TraceWriter:
         self._append(schema().with_metadata(metadata).serialize())
 
     def write(self, step: VerifyStep) -> None:
-        """Append one step. Raises ``TraceFormatError`` for one that could not be read back; the file stays valid."""
+        """Append one step. Raises ``TraceFormatError`` for one that could not be read back; the
+        file stays valid.
+        """
         try:
             validate_step(step)
         except FieldProblem as problem:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from engine.layout import VISIBLE, indptr
@@ -148,3 +150,29 @@ def _top2(predict: np.ndarray) -> np.ndarray:
 def broken_step(step: int = 0, **arguments) -> VerifyStep:
     """Width 8 (``num_draft_tokens``) used for 17 rows."""
     return make_step(step, width=BROKEN_WIDTH, **arguments)
+
+
+HOSTILE_TEXTS = (
+    "<b>x</b>",
+    "<script>alert(1)</script>",
+    "%{x}{y}",
+    "$a$ `b` [c](javascript:d) :red[e] **f**",
+    "\u202e\x00\x1b[31m",
+    "‮" * 3 + "x" * 5000,
+)
+
+
+def hostile_steps() -> list[VerifyStep]:
+    """Steps that a stranger might send: a cycle, nothing recorded, nobody there, texts that are markup."""
+    clean = make_step(0)
+    texts = dict(enumerate(HOSTILE_TEXTS * 4))
+    marked = replace(clean, workbench=replace(clean.workbench, token_texts=texts))
+    cycle = _ints([-1, 2, 1, 0])
+    bare = Request("<i>r</i> `x`", 3, TreeRecord(cycle, _ints([1, 2, 3, 4])))
+    return [
+        marked,
+        VerifyStep((Request("r0", 3, TreeRecord(_ints([-1, 0, 0]))),), step=1),
+        VerifyStep((bare,), step=2, config=Config(budget=5), inputs=clean.inputs),
+        VerifyStep((), step=3),
+        replace(broken_step(4), outcome=Outcome(), links=Links(), commit=Commit()),
+    ]

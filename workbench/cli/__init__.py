@@ -1,16 +1,23 @@
-"""The ``ddtree`` command. One module a command; each registers itself and imports what is heavy only when it runs."""
+"""The ``ddtree`` command. One module a command; each registers itself and imports what is heavy
+only when it runs.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+import traceback
 from importlib import import_module
+from typing import Any
 
 import typer
 
 COMMANDS = ("check", "snapshot", "convert")  # modules of this package with a function register(app)
 INTERRUPTED = 130
 PIPE_CLOSED = 141
+DEFECT = (
+    70  # of this program; a plain traceback would end with 1, which means a fault in the recording
+)
 
 app = typer.Typer(
     name="ddtree",
@@ -26,9 +33,11 @@ for name in COMMANDS:
 
 
 def main() -> None:
-    """Entry of the console script; the exit status is the command's, 2 for a wrong call, 130 after Ctrl-C."""
+    """Entry of the console script; the exit status is the command's, 2 for a wrong call, 130 after
+    Ctrl-C.
+    """
     try:
-        status = app(standalone_mode=False)
+        status = app(prog_name="ddtree", standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
         status = INTERRUPTED
     except BrokenPipeError:
@@ -36,8 +45,15 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = PIPE_CLOSED
     except Exception as error:
-        if not (hasattr(error, "show") and hasattr(error, "exit_code")):
-            raise
-        error.show()  # a wrong call: typer's own usage error
-        status = error.exit_code
+        status = _usage_error(error) if hasattr(error, "exit_code") else _defect()
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _usage_error(error: Any) -> int:
+    error.show()
+    return int(error.exit_code)
+
+
+def _defect() -> int:
+    traceback.print_exc()
+    return DEFECT

@@ -1,4 +1,6 @@
-"""``ddtree check``: run every check over recordings. Exit status 0: no fault; 1: a fault; 2: an input is unreadable."""
+"""``ddtree check``: run every check over recordings. Exit status 0: no fault; 1: a fault; 2: an
+input is unreadable.
+"""
 
 from __future__ import annotations
 
@@ -105,4 +107,6 @@ def _complain(path: Path, result: Result) -> None:
     elif not result.report.steps:
         complain(ValueError(f"{path}: expected at least one step, found none"))
     elif result.truncated:
-        complain(ValueError(f"{path}: ends within a step; the complete ones before it were checked"))
+        complain(
+            ValueError(f"{path}: ends within a step; the complete ones before it were checked")
+        )

@@ -28,7 +28,9 @@ def _opened(path: Path) -> Opened:
 
 
 def _directory(path: Path) -> list[Opened]:
-    """One recording where the files are the ranks of one run, otherwise one a file; snapshots stand alone."""
+    """One recording where the files are the ranks of one run, otherwise one a file; snapshots stand
+    alone.
+    """
     from engine.trace.reader import trace_files
 
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
     from engine.trace import Trace
     from engine.trace.snapshot import SnapshotSummary
 
-commands = typer.Typer(help="Take some steps out of a recording, as one file for a bug report.", no_args_is_help=True)
+commands = typer.Typer(
+    help="Take some steps out of a recording, as one file for a bug report.", no_args_is_help=True
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -26,29 +29,36 @@ def register(app: typer.Typer) -> None:
 def export(
     trace: Annotated[Path, typer.Argument(help="A recording or a directory.")],
     out: Annotated[Path, typer.Option(help="The zip to write.")],
-    steps: Annotated[str | None, typer.Option(help="Step numbers, as 3,5-9; of every rank.")] = None,
-    faults: Annotated[bool, typer.Option("--faults", help="First faulty step of each cause (default).")] = False,
-    include_text: Annotated[bool, typer.Option("--include-text", help="Token texts and prompts too.")] = False,
+    steps: Annotated[
+        str | None, typer.Option(help="Step numbers, as 3,5-9; of every rank.")
+    ] = None,
+    faults: Annotated[
+        bool, typer.Option("--faults", help="First faulty step of each cause (default).")
+    ] = False,
+    include_text: Annotated[
+        bool, typer.Option("--include-text", help="Token texts and prompts too.")
+    ] = False,
 ) -> None:
     """Write some steps, the step before each, the findings, a report and a reproducing test."""
     with one_line_errors():
         from engine.checks.registry import check_trace
         from engine.trace import open_trace
         from engine.trace.snapshot import export_snapshot, without_texts
-        from workbench.report import build_report
 
         if steps is not None and faults:
             raise ValueError("--steps and --faults: expected one of them, found both")
         opened = open_trace(trace)
         report = check_trace(opened if include_text else map(without_texts, opened))
         positions = numbered(opened, steps) if steps is not None else first_faults(opened, report)
+        from workbench.report import build_report
+
         summary = export_snapshot(
             out,
             opened,
             positions,
             (*report.findings, *report.skipped),
             include_text=include_text,
-            report_html=build_report,
+            report_html=partial(build_report, include_text=include_text),
         )
         print("\n".join(_summary_lines(out, summary)))
 
@@ -93,7 +103,9 @@ def numbered(trace: Trace, text: str) -> list[int]:
     found = [p for p in range(len(trace)) if any(trace.key(p)[0] in part for part in ranges)]
     for part in ranges:
         if not any(trace.key(position)[0] in part for position in found):
-            raise ValueError(f"--steps: expected recorded steps, found {part.start}-{part.stop - 1}")
+            raise ValueError(
+                f"--steps: expected recorded steps, found {part.start}-{part.stop - 1}"
+            )
     return found
 
 
@@ -105,13 +117,19 @@ def _range(part: str) -> range:
 
 
 def first_faults(trace: Trace, report: Report) -> list[int]:
-    """Position of the first faulty step of each cause. Raises ``ValueError`` where nothing is at fault."""
+    """Position of the first faulty step of each cause. Raises ``ValueError`` where nothing is at
+    fault.
+    """
     from workbench.cli.text import grouped
 
     firsts = [findings[0] for findings in grouped(report.causes).values()]
     if not firsts:
-        raise ValueError(f"{trace.path}: nothing at fault in {report.steps} steps; name some with --steps")
-    return [trace.index(f.step, f.rank) for f in firsts if f.step is not None and f.rank is not None]
+        raise ValueError(
+            f"{trace.path}: nothing at fault in {report.steps} steps; name some with --steps"
+        )
+    return [
+        trace.index(f.step, f.rank) for f in firsts if f.step is not None and f.rank is not None
+    ]
 
 
 def _summary_lines(out: Path, summary: SnapshotSummary) -> list[str]:

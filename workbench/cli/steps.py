@@ -1,4 +1,6 @@
-"""Steps of a recording on their way to the checks: unreadable ones set aside, progress shown, Ctrl-C heeded."""
+"""Steps of a recording on their way to the checks: unreadable ones set aside, progress shown,
+Ctrl-C heeded.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ PATIENCE = 1.0  # seconds before progress is shown
 
 
 class Steps:
-    """Iterates over readable steps; the first Ctrl-C ends the iteration, so that what was found can be printed."""
+    """Iterates over readable steps; the first Ctrl-C ends the iteration, so that what was found can
+    be printed.
+    """
 
     def __init__(self, name: str, trace: Trace):
         self.errors: list[Exception] = []

@@ -39,7 +39,9 @@ def _verdict(report: Report) -> str:
     causes = len(grouped(report.causes))
     steps = _counted(report.steps, "step")
     checks = _counted(len(report.checks), "check")
-    text = f"{_counted(causes, 'cause')} in {steps}" if causes else f"{steps}, {checks}, nothing wrong"
+    text = (
+        f"{_counted(causes, 'cause')} in {steps}" if causes else f"{steps}, {checks}, nothing wrong"
+    )
     others = [f for f in report.findings if f.verdict.value in ("latent", "near-tie")]
     for verdict in ("latent", "near-tie"):
         count = sum(f.verdict.value == verdict for f in others)
@@ -59,25 +61,29 @@ def _block(findings: Sequence[Finding]) -> list[str]:
 
 
 def _consequences(findings: Sequence[Finding], everything: Sequence[Finding]) -> list[str]:
-    """What follows from a group of findings: same check named, same step, rank and request."""
+    """What follows from a group of findings in the same steps, ranks and requests, one level deeper
+    each.
+    """
     check = findings[0].check
     places = {(f.step, f.rank, f.request) for f in findings}
-    whole = {(f.step, f.rank) for f in findings if f.request is None}
     following = [
         f
         for f in everything
         if f.consequence_of == check
-        and ((f.step, f.rank, f.request) in places or (f.step, f.rank) in whole)
+        and places & {(f.step, f.rank, f.request), (f.step, f.rank, None)}
     ]
-    return [
-        f"so also {check} {items[0].name} · {diagnosis or items[0].verdict} · {_extent(items)}"
-        for (check, diagnosis), items in grouped(following).items()
-    ]
+    lines = []
+    for (name, diagnosis), items in grouped(following).items():
+        lines.append(f"so also {name} {items[0].name} · {diagnosis or 'fault'} · {_extent(items)}")
+        lines += [f"  {line}" for line in _consequences(items, everything)]
+    return lines
 
 
 def _extent(findings: Sequence[Finding]) -> str:
     steps = sorted({f.step for f in findings if f.step is not None})
-    where = f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]} … {steps[-1]} ({len(steps)})"
+    where = (
+        f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]} … {steps[-1]} ({len(steps)})"
+    )
     return f"{where}, {_counted(len(findings), 'finding')}"
 
 

@@ -32,7 +32,7 @@ def blank(palette: Palette, height: int, **margins: int) -> go.Figure:
         dragmode=False,
         clickmode="event+select",
     )
-    hide = {"showgrid": False, "zeroline": False, "showticklabels": False, "fixedrange": True}
+    hide = {"showgrid": False, "zeroline": False, "showticklabels": False, "fixedrange": True, "ticks": ""}
     figure.update_xaxes(**hide)
     figure.update_yaxes(**hide)
     return figure

@@ -123,7 +123,7 @@ def _band(
     whole = bool((prefix == Code.VISIBLE).all())
     note = "all visible" if whole else f"{int(is_wrong(prefix).sum())} differ"
     figure.add_annotation(
-        x=sum(BAND) / 2, y=-0.7, yanchor="bottom", showarrow=False, textangle=-90,
+        x=sum(BAND) / 2, y=-0.5, yanchor="bottom", yshift=2, showarrow=False, textangle=-90,
         text=f"prefix 0 … {prefix.shape[1] - 1}<br>{note}", font={"size": 10, "color": palette.muted},
     )
 

@@ -13,6 +13,7 @@ from workbench.figures.base import blank
 from workbench.figures.mask_codes import Codes, colours
 from workbench.theme import Palette
 
+DRAWN_ROWS, DRAWN_COLUMNS = 512, 2048  # pixels of the image
 MAX_ROWS, MAX_COLUMNS = 128, 512  # fewer than the pixels they are drawn on: no browser averages one away
 
 
@@ -38,6 +39,13 @@ def indexed_png(codes: Codes, hexes: list[str]) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(name, body) for name, body in parts)
 
 
+def _enlarge(codes: Codes) -> Codes:
+    """Each block as several pixels, so that a browser's smoothing blurs its edges only."""
+    rows, columns = codes.shape
+    factors = (max(1, DRAWN_ROWS // max(rows, 1)), max(1, DRAWN_COLUMNS // max(columns, 1)))
+    return codes.repeat(factors[0], axis=0).repeat(factors[1], axis=1)
+
+
 def _chunk(name: bytes, body: bytes) -> bytes:
     return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
 
@@ -52,7 +60,8 @@ def mask_overview(
     """``window``: first and past-last row, first and past-last column of the exact view, outlined."""
     small, height, width = reduce_by_max(codes, MAX_ROWS, MAX_COLUMNS)
     rows, columns = codes.shape
-    png = base64.b64encode(indexed_png(small, colours(palette, faint=True))).decode()
+    sharp = _enlarge(small)
+    png = base64.b64encode(indexed_png(sharp, colours(palette, faint=True))).decode()
     figure = blank(palette, int(np.clip(rows * 6 + 50, 120, 320)), l=46, b=30, t=8)
     figure.add_layout_image(
         source=f"data:image/png;base64,{png}", xref="x", yref="y", x=0, y=0, layer="below",

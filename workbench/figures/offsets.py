@@ -62,7 +62,7 @@ def _ruler(
     def is_selected(span: Span) -> bool:
         return (span.request, span.row) == (view.request, selected)
 
-    shades = [palette.folded, palette.unread]
+    shades = [palette.folded, palette.grid]
     figure.add_bar(
         name=lane,
         orientation="h",

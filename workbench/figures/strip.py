@@ -68,8 +68,9 @@ def _axes(
 ) -> None:
     first, last = (bars[0].step, bars[-1].step) if bars else (0, 0)
     figure.update_xaxes(
-        range=[first - 0.7, max(last, first + 20) + 0.7], showticklabels=True, tickformat="d",
-        tickfont={"size": 10, "color": palette.muted}, nticks=12,
+        range=[first - 0.7, max(last, first + 20) + 0.7], showticklabels=True,
+        tickfont={"size": 10, "color": palette.muted}, tickmode="array",
+        tickvals=[bar.step for bar in bars[:: max(1, -(-len(bars) // 14))]],
     )
     figure.update_yaxes(range=[0, top * 1.45])
     if current is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from workbench.figures.base import blank, unchanged_by_selection
-from workbench.figures.tree_layout import Places, place, unplaced
+from workbench.figures.tree_layout import BONUS, Places, place, unplaced
 from workbench.outcome import Outcome, mark
 from workbench.stepview import StepView
 from workbench.theme import Palette
@@ -20,21 +20,23 @@ def draft_tree(
     view: StepView, palette: Palette, selected: int | None = None, *, edge_weights: bool = False
 ) -> go.Figure:
     """The tree with its bonus node; rows without a node in a line of their own below."""
-    places = place(view.tree, view.accepted or ())
-    lines = max((y for _, y in places.values()), default=0.0) + 1
+    places = place(view.tree, view.accepted or (), with_bonus=view.bonus is not None)
+    star = places.pop(BONUS, None)
+    everything = [*places.values(), *([] if star is None else [star])]
+    lines = max((y for _, y in everything), default=0.0) + 1
     apart = [*unplaced(view.tree), *range(view.num_nodes, view.q_len)]
     height = LINE_HEIGHT[lines <= ROOMY_LINES]
     total = lines + (1.6 if apart else 0.0)
     figure = blank(palette, max(int(total * height) + 44, 220), t=14, b=6)
-    last = max((x for x, _ in places.values()), default=0.0) + 1
-    figure.update_xaxes(range=[-0.45, last + 0.55])
+    last = max((x for x, _ in everything), default=0.0)
+    figure.update_xaxes(range=[-0.45, last + 0.6])
     figure.update_yaxes(range=[total - 0.1, -0.9])
     _edges(figure, view, palette, places)
     if edge_weights:
         _edge_weights(figure, view, palette, places)
     _ring(figure, palette, places.get(-1 if selected is None else selected))
     _nodes(figure, view, palette, places)
-    _bonus(figure, view, palette, places)
+    _bonus(figure, view, palette, star)
     if apart:
         _apart(figure, view, palette, apart, lines + 0.6, last, selected)
     return figure
@@ -140,27 +142,26 @@ def _ring(figure: go.Figure, palette: Palette, at: tuple[float, float] | None) -
     )
 
 
-def _bonus(figure: go.Figure, view: StepView, palette: Palette, places: Places) -> None:
+def _bonus(
+    figure: go.Figure, view: StepView, palette: Palette, at: tuple[float, float] | None
+) -> None:
     """The ★ after the last accepted node; it is not in the tree and cannot be picked."""
-    at = places.get(view.accepted[-1]) if view.accepted else None
     if at is None or view.bonus is None:
         return
-    (x, y), look = at, mark(Outcome.BONUS)
+    look, text = mark(Outcome.BONUS), view.text_of(view.bonus)
     colour = look.colour(dark=palette.dark)
-    target = y - 0.55 if view.tree.children[view.accepted[-1]] else y
-    line = {"color": colour, "width": 1.5, "dash": "dot"}
+    line = {"color": colour, "width": 2, "dash": "dot"}
     figure.add_scatter(
-        x=[x, x + 0.3, x + 1], y=[y, target, target], mode="lines", line=line, hoverinfo="skip"
+        x=[at[0] - 0.9, at[0]], y=[at[1], at[1]], mode="lines", line=line, hoverinfo="skip"
     )
-    text = view.text_of(view.bonus)
     figure.add_scatter(
         name="bonus",
-        x=[x + 1],
-        y=[target],
+        x=[at[0]],
+        y=[at[1]],
         mode="markers+text",
-        marker={"symbol": look.symbol, "size": 14, "color": colour},
+        marker={"symbol": look.symbol, "size": 15, "color": colour},
         text=[for_plotly(shorten(text, LABEL_LENGTH))],
-        textposition="middle right" if target != y else "top center",
+        textposition="top center",
         textfont={"size": 12, "color": colour},
         hovertext=[f"<b>bonus {for_plotly(text)}</b> (token {view.bonus})<br>{look.meaning}"],
         hoverinfo="text",

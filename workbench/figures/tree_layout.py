@@ -6,13 +6,14 @@ the top; an inner node stands level with its first child. Nodes that never reach
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 
 import networkx as nx
 
 from engine.tree import ROOT, DraftTree
 
 Places = dict[int, tuple[float, float]]
+BONUS = -1  # stands for the bonus token, which is no node of the tree
 
 
 def as_graph(tree: DraftTree) -> nx.DiGraph:
@@ -24,20 +25,30 @@ def as_graph(tree: DraftTree) -> nx.DiGraph:
     return graph
 
 
-def place(tree: DraftTree, first: Collection[int] = ()) -> Places:
-    """``node -> (depth, line)``, line 0 at the top. ``first``: nodes visited before their siblings."""
+def place(tree: DraftTree, first: Sequence[int] = (), *, with_bonus: bool = False) -> Places:
+    """``node -> (depth, line)``, line 0 at the top. ``first``: nodes visited before their siblings.
+
+    ``with_bonus``: :data:`BONUS` goes on after the last of ``first``, before that node's children.
+    """
     graph = as_graph(tree)
     walk = nx.DiGraph()
     walk.add_nodes_from(graph)
     for node in graph:
         below = sorted(graph.successors(node), key=lambda child: (child not in first, child))
-        walk.add_edges_from((node, child) for child in below)
+        walk.add_edges_from((node, child) for child in _with_bonus(node, below, first, with_bonus))
     lines: dict[int, float] = {}
     line = 0
     for node in nx.dfs_preorder_nodes(walk, ROOT) if graph else ():
         lines[node] = line
         line += walk.out_degree(node) == 0
-    return {node: (float(tree.depths[node]), float(lines[node])) for node in lines}
+    depths = {node: float(tree.depths[node]) for node in graph}
+    if BONUS in lines:
+        depths[BONUS] = depths[first[-1]] + 1
+    return {node: (depths[node], float(lines[node])) for node in lines}
+
+
+def _with_bonus(node: int, below: list[int], first: Sequence[int], with_bonus: bool) -> list[int]:
+    return [BONUS, *below] if with_bonus and first and node == first[-1] else below
 
 
 def unplaced(tree: DraftTree) -> list[int]:

@@ -1,0 +1,5 @@
+"""Run."""
+
+from workbench.run_page import draw_run
+
+draw_run()

@@ -1,0 +1,5 @@
+"""Snapshots."""
+
+from workbench.snapshots_page import draw_snapshots
+
+draw_snapshots()

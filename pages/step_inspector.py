@@ -1,0 +1,5 @@
+"""Step inspector."""
+
+from workbench.inspector import draw_inspector
+
+draw_inspector()

@@ -1,0 +1,9 @@
+"""Settings for every test: examples are bounded by number, never by time."""
+
+import os
+
+from hypothesis import settings
+
+settings.register_profile("suite", deadline=None, max_examples=40)
+settings.register_profile("long", deadline=None, max_examples=1000)
+settings.load_profile(os.environ.get("DDTREE_HYPOTHESIS", "suite"))

@@ -1,0 +1,116 @@
+"""Every page over clean, broken, hostile, empty and unreadable recordings. Run: pytest tests/workbench/test_app_pages.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from app_driver import PAGES, figures, open_app, params, words
+
+STEPS_OF_HOSTILE = range(5)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_broken_recording(page: str, traces: Path) -> None:
+    at = open_app(page, trace="broken", step=3, node=5)
+    assert not at.exception
+    assert "reads cell 38 where its own is 47" in at.error[0].value
+    assert params(at)["node"] == "5"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_clean_recording(page: str, traces: Path) -> None:
+    at = open_app(page, trace="clean")
+    assert not at.exception
+    assert not at.error
+    assert "4 steps" in at.success[0].value
+    assert "nothing wrong" in at.success[0].value
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("step", STEPS_OF_HOSTILE)
+def test_hostile_recording(page: str, step: int, traces: Path) -> None:
+    at = open_app(page, trace="hostile", step=step, node=1)
+    assert not at.exception
+    shown = words(at)
+    assert "<script>alert" not in shown.replace("`<script>alert(1)</script>`", "")
+    assert not any(markdown.proto.allow_html for markdown in at.markdown)
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("empty", "nothing was checked"),
+        ("torn", "cannot be read"),
+        ("nowhere", "there is no recording"),
+    ],
+)
+def test_nothing_to_show_is_said(page: str, name: str, says: str, traces: Path) -> None:
+    at = open_app(page, trace=name)
+    assert not at.exception
+    assert says in words(at)
+
+
+def test_inspector_shows_all_panes(traces: Path) -> None:
+    at = open_app(trace="broken", step=3, node=5)
+    names = [{part.get("name") for part in figure["data"]} for figure in figures(at)]
+    for wanted in ("faults", "nodes", "reference", "cells", "used"):
+        assert any(wanted in found for found in names), wanted
+    shown = words(at)
+    assert "intended = built ≠ addressed: the metadata is wrong, the buffer is right" in shown
+    assert "17 * (23 + 17) = 680" in shown
+    assert "row 5 cells :red[✖] `155 – 185` (should be `200 – 239`)" in shown
+    assert "token 2 is `␠salt` (id 13), plain decoding writes `'s` (id 3)" in shown
+
+
+def test_clean_inspector_says_that_masks_agree(traces: Path) -> None:
+    shown = words(open_app(trace="clean", mask="difference"))
+    assert "intended = built = addressed" in shown
+    assert "addressed against intended: no cell differs" in shown
+
+
+def test_mask_diff_lists_cells_and_quotes_the_check(traces: Path) -> None:
+    at = open_app("mask_diff", trace="broken", step=3)
+    assert "**292 of 680 cells differ** in 16 rows" in words(at)
+    assert "width-mismatch" in words(at)
+    table = at.dataframe[0].value
+    assert len(table) == 292
+    assert table.iloc[0].to_dict() | {"local row": 1} == {
+        "row": 1, "local row": 1, "node": "␠ocean", "column": 25, "sees": "2 ␠sea", "byte": 56,
+        "left": "hidden", "right": "visible", "what": "extra",
+    }
+
+
+def test_mask_diff_compares_any_two_steps_and_recordings(traces: Path) -> None:
+    at = open_app("mask_diff", trace="clean", step=0, right="built:1:0:r0")
+    assert "left has 17 rows behind 14 prefix columns, right 17 behind 17" in words(at)
+    at = open_app("mask_diff", trace="clean", step=0, right="addressed:0:0:r0@broken")
+    assert not at.exception
+    assert "cells differ" in words(at)
+    at = open_app("mask_diff", trace="clean", right="addressed:77:0:nobody@broken")
+    assert "There is no request nobody in step 77" in words(at)
+
+
+def test_mask_diff_window_comes_from_the_url(traces: Path) -> None:
+    at = open_app("mask_diff", trace="broken", step=0, rows="2-4", columns="10-20")
+    window = figures(at)[1]["data"][0]
+    assert (window["y0"], window["x0"], window["z"]["shape"]) == (2, 10, "3, 11")
+
+
+def test_findings_are_grouped_with_consequences(traces: Path) -> None:
+    at = open_app("findings", trace="broken")
+    labels = [expander.label for expander in at.expander]
+    assert "width\\-mismatch · 5 steps · all requests · wrong text" in labels[0]
+    assert "consequences**" in words(at)
+    at.button(key="first 0").click().run()
+    assert params(at)["step"] == "0"
+
+
+def test_findings_filter(traces: Path) -> None:
+    at = open_app("findings", trace="broken", show="near-tie")
+    assert "No finding matches the filter" in words(at)
+
+
+def test_findings_of_a_clean_recording_say_what_ran(traces: Path) -> None:
+    assert "Nothing was found:" in words(open_app("findings", trace="clean"))

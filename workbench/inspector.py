@@ -1,0 +1,44 @@
+"""The step inspector: what one step handed to the attention kernel, beside what it should have been."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from workbench.current import Current, current
+from workbench.panes.acceptance_pane import draw_acceptance, draw_node_table
+from workbench.panes.mask_pane import draw_mask
+from workbench.panes.node_bar import draw_node_bar
+from workbench.panes.offsets_pane import draw_offsets
+from workbench.panes.strip_pane import draw_strip
+from workbench.panes.text_pane import draw_text
+from workbench.panes.tree_pane import draw_tree
+
+
+def draw_inspector() -> None:
+    """The whole page below the header."""
+    now = current()
+    if now.loaded is None or now.selection is None:
+        return  # the header has said why, and what to do
+    draw_strip(now.loaded, now.selection, now.palette)
+    if now.view is None:
+        st.info("This step has no live request; choose another step.")
+        return
+    _draw_step(now)
+
+
+def _draw_step(now: Current) -> None:
+    view, selection, colours = now.view, now.selection, now.palette
+    assert view is not None and selection is not None and now.loaded is not None
+    left, right = st.columns([5, 6], gap="medium")
+    with left:
+        draw_tree(view, colours, selection.node)
+        draw_acceptance(view, colours, selection.node)
+    with right:
+        draw_mask(view, colours, selection.node)
+    draw_node_bar(view, selection.node)
+    left, right = st.columns(2, gap="medium")
+    with left:
+        draw_offsets(view, colours, selection.node)
+    with right:
+        draw_node_table(view)
+    draw_text(now.loaded, selection)

@@ -1,0 +1,256 @@
+"""Mask diff: two masks chosen freely, every difference in sight, every differing cell listed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import streamlit as st
+
+from engine.layout import MaskKind
+from engine.trace.errors import TraceFormatError
+from workbench import traces, urlstate
+from workbench.current import Current, current
+from workbench.figures.mask_codes import WORDS, Code
+from workbench.figures.mask_overview import mask_overview
+from workbench.figures.mask_window import Window, mask_window
+from workbench.glossary import explain
+from workbench.loaded import Loaded
+from workbench.panes.finding_box import draw_finding
+from workbench.panes.mask_pane import effective
+from workbench.panes.picking import draw
+from workbench.selection import pick_node
+from workbench.sides import KINDS, Compared, Side, cell_word, compare, loaded_of, parse, view_of_side
+from workbench.stepview import StepView
+from workbench.tokens import for_markdown
+
+MASK_CHECKS = ("I1", "I4", "I5", "I8", "I9", "I11")
+LISTED = 2000  # cells of the table
+FIRST_WINDOW = 96  # rows and columns of the exact view unless chosen otherwise
+
+
+def draw_mask_diff() -> None:
+    """The whole page below the header."""
+    now = current()
+    if now.loaded is None or now.selection is None:
+        return
+    if now.view is None:
+        st.info("This step has no live request, so it has no mask; choose another step.")
+        return
+    left, right = _sides(now)
+    columns = st.columns(2, gap="medium")
+    with columns[0]:
+        left_view = _pick_side("left", "should be", left, now)
+    with columns[1]:
+        right_view = _pick_side("right", "is", right, now)
+    if left_view is None or right_view is None:
+        return
+    masks = (left_view.mask(left.kind), right_view.mask(right.kind))
+    if masks[0] is None or masks[1] is None:
+        lacking = left if masks[0] is None else right
+        st.info(f"The {lacking.kind} mask of step {lacking.step} cannot be shown: its arrays were not recorded.")
+        return
+    rows = left_view.num_nodes if left.kind is MaskKind.INTENDED else left_view.q_len
+    _draw_comparison(now, left_view, compare(*masks, rows))
+
+
+def _sides(now: Current) -> tuple[Side, Side]:
+    """Both sides from the URL; by default intended against what the kernel reads."""
+    selection, view = now.selection, now.view
+    assert selection is not None and view is not None and selection.rid is not None
+    base = Side(MaskKind.INTENDED, selection.step, selection.rank, selection.rid)
+    shown = replace(base, kind=effective(view) or MaskKind.INTENDED)
+    return parse(urlstate.get("left"), base), parse(urlstate.get("right"), shown)
+
+
+def _pick_side(name: str, meaning: str, side: Side, now: Current) -> StepView | None:
+    """Widgets of one side, and the request that they choose."""
+    assert now.loaded is not None
+    st.markdown(f"**{name.capitalize()}** · {meaning}")
+    try:
+        loaded = loaded_of(side, now.loaded)
+    except (TraceFormatError, OSError, ValueError) as error:
+        st.warning(for_markdown(f"{side.trace} cannot be read: {error}"))
+        loaded = None
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        _widget(name, "mask", list(map(str, KINDS)), str(side.kind), side, 130)
+        _widget(name, "recording", [SAME, *(e.key for e in traces.entries())], side.trace or SAME, side, 230)
+        if loaded is not None and loaded.keys:
+            _where_widgets(name, side, loaded)
+    view = None if loaded is None else view_of_side(side, loaded)
+    if loaded is not None and view is None:
+        st.info(for_markdown(f"There is no request {side.rid} in step {side.step} of rank {side.rank} there."))
+    return view
+
+
+SAME = "as above"
+
+
+def _where_widgets(name: str, side: Side, loaded: Loaded) -> None:
+    if len(loaded.ranks) > 1:
+        _widget(name, "rank", loaded.ranks, side.rank, side, 80)
+    steps = loaded.steps_of(side.rank) if side.rank in loaded.ranks else []
+    _widget(name, "step", steps, side.step, side, 90)
+    if (side.step, side.rank) in loaded.keys:
+        context = loaded.context(side.step, side.rank)
+        rids = [request.rid for request in context.step.requests]
+        _widget(name, "request", rids, side.rid, side, 110)
+
+
+def _widget(
+    name: str, field: str, options: list[Any], value: Any, side: Side, width: int
+) -> None:
+    key = f"side {name} {field}"
+    shown = options if value in options else [*options, value]
+    st.session_state[key] = value
+    st.selectbox(
+        field, shown, key=key, width=width, on_change=_side_changed, args=(name, field, side, key)
+    )
+
+
+def _side_changed(name: str, field: str, side: Side, key: str) -> None:
+    value = st.session_state[key]
+    changed = {
+        "mask": lambda: replace(side, kind=MaskKind(value)),
+        "recording": lambda: replace(side, trace=None if value == SAME else value),
+        "rank": lambda: replace(side, rank=value),
+        "step": lambda: replace(side, step=value),
+        "request": lambda: replace(side, rid=value),
+    }[field]()
+    urlstate.put(**{name: changed.to_text()})
+
+
+def _draw_comparison(now: Current, view: StepView, compared: Compared) -> None:
+    assert now.selection is not None
+    st.markdown(_summary(compared))
+    if compared.note:
+        st.caption(compared.note)
+    st.caption("everything, reduced by maximum: a block shows its worst cell")
+    window = _window(compared)
+    start = compared.left.prefix_len
+    figure = mask_overview(compared.codes, now.palette, window, tree_start=start)
+    draw(figure, "overview", "all differences of the two masks")
+    _window_widgets(compared, window)
+    node = now.selection.node
+    left, right = st.columns([3, 2], gap="medium")
+    with left:
+        st.caption("exact window: + extra · − missing · grey: rows that no program covers")
+        exact = mask_window(view, compared.codes, start, window, now.palette, node)
+        draw(exact, "window", "every cell of the window")
+    with right:
+        _draw_lists(view, compared)
+        _draw_checks(now)
+
+
+def _summary(compared: Compared) -> str:
+    wrong = compared.cells
+    if not len(wrong):
+        return f"**No cell differs** in {compared.codes.size} cells: left and right are the same mask."
+    counts = {code: int((compared.codes == code).sum()) for code in (Code.EXTRA, Code.MISSING, Code.UNCOVERED)}
+    rows = len(np.unique(wrong[:, 0]))
+    parts = f"{counts[Code.EXTRA]} extra, {counts[Code.MISSING]} missing, {counts[Code.UNCOVERED]} missing in rows never read"
+    return f"**{len(wrong)} of {compared.codes.size} cells differ** in {rows} rows: {parts}"
+
+
+def _window(compared: Compared) -> Window:
+    """The exact view: from the URL, else the tree columns."""
+    rows, columns = compared.codes.shape
+    start = compared.left.prefix_len
+    top, bottom = _span(urlstate.get("rows"), rows, (0, min(rows, FIRST_WINDOW)))
+    left, right = _span(urlstate.get("columns"), columns, (start, min(columns, start + FIRST_WINDOW)))
+    return top, bottom, left, right
+
+
+def _span(text: str | None, size: int, default: tuple[int, int]) -> tuple[int, int]:
+    """``"3-7"`` as the half-open span 3 … 8, inside ``size``."""
+    first, _, last = (text or "").partition("-")
+    if not (first.isdecimal() and last.isdecimal()):
+        return default
+    start, stop = int(first[:9]), int(last[:9]) + 1
+    return (start, min(stop, size)) if start < min(stop, size) else default
+
+
+def _window_widgets(compared: Compared, window: Window) -> None:
+    rows, columns = compared.codes.shape
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        for name, size, span in (("rows", rows, window[:2]), ("columns", columns, window[2:])):
+            key = f"window {name}"
+            st.session_state[key] = (span[0], span[1] - 1)
+            if size > 1:
+                st.slider(name, 0, size - 1, key=key, on_change=_window_changed, args=(name, key), width=330)
+        st.button("Tree columns", on_click=urlstate.put, kwargs={"rows": None, "columns": None})
+        differing = compared.cells
+        if len(differing):
+            row, column = map(int, differing[0])
+            near = {
+                "rows": f"{max(0, row - 8)}-{min(rows, row + 9) - 1}",
+                "columns": f"{max(0, column - 12)}-{min(columns, column + 13) - 1}",
+            }
+            st.button("Around the first difference", on_click=urlstate.put, kwargs=near)
+
+
+def _window_changed(name: str, key: str) -> None:
+    first, last = st.session_state[key]
+    urlstate.put(**{name: f"{first}-{last}"})
+
+
+def _draw_lists(view: StepView, compared: Compared) -> None:
+    table = cell_table(view, compared)
+    st.caption(f"differing cells: {len(table['row'])} of {len(compared.cells)} listed; a row selects its node")
+    st.dataframe(
+        table, key="cells", height=260, hide_index=True, on_select=lambda: _pick(table),
+        selection_mode="single-row",
+    )
+    rows, counts = np.unique(compared.cells[:, 0], return_counts=True)
+    st.caption("differing cells of each row")
+    st.dataframe(
+        {
+            "row": [int(r) for r in rows],
+            "node": [view.label(int(r), 20) for r in rows],
+            "cells": [int(c) for c in counts],
+        },
+        height=min(36 * (len(rows) + 1) + 3, 220),
+        hide_index=True,
+    )
+
+
+def _pick(table: dict[str, list[Any]]) -> None:
+    rows = st.session_state["cells"]["selection"]["rows"]
+    if rows and rows[0] < len(table["local row"]):
+        pick_node(int(table["local row"][rows[0]]))
+
+
+def cell_table(view: StepView, compared: Compared) -> dict[str, list[Any]]:
+    """Row, column, names, byte and both values of each differing cell, the first :data:`LISTED`."""
+    start = compared.left.prefix_len
+    table: dict[str, list[Any]] = {
+        name: [] for name in ("row", "local row", "node", "column", "sees", "byte", "left", "right", "what")
+    }
+    for row, column in compared.cells[:LISTED].tolist():
+        other = column - start
+        values = (
+            view.first_row + row,
+            row,
+            view.label(row, 20),
+            column,
+            f"prefix {column}" if other < 0 else f"{other} {view.label(other, 20)}",
+            int(compared.right.bytes[row, column]),
+            cell_word(int(compared.left.cells[row, column])),
+            cell_word(int(compared.right.cells[row, column])),
+            WORDS[Code(int(compared.codes[row, column]))].partition(":")[0],
+        )
+        for name, value in zip(table, values, strict=True):
+            table[name].append(value)
+    return table
+
+
+def _draw_checks(now: Current) -> None:
+    """What the checks say about the masks of the selected step."""
+    assert now.view is not None
+    said = [f for f in now.view.findings if f.check in MASK_CHECKS]
+    st.markdown("**What the checks say** of the selected step", help=explain("difference"))
+    for finding in said:
+        draw_finding(finding)
+    if not said:
+        st.caption("No check of extents or masks found anything in the selected step and request.")

@@ -1,0 +1,32 @@
+"""The draft tree of the selected request."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from workbench import urlstate
+from workbench.figures.tree import draft_tree
+from workbench.outcome import MARKS, Outcome
+from workbench.panes.picking import draw
+from workbench.selection import pick_node
+from workbench.stepview import StepView
+from workbench.theme import Palette
+
+LEGEND = (Outcome.ROOT, Outcome.ACCEPTED, Outcome.REJECTED, Outcome.BONUS, Outcome.PADDING)
+
+
+def draw_tree(view: StepView, palette: Palette, node: int | None) -> None:
+    """Title, the tree, its legend."""
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown("**Draft tree**")
+        st.caption(size_text(view))
+        weights = urlstate.get("weights") == "1"
+        st.toggle("log-probabilities", **urlstate.widget("weights", weights))
+    figure = draft_tree(view, palette, node, edge_weights=weights)
+    draw(figure, "tree", "draft tree; a click selects a node", pick_node)
+    st.caption(" · ".join(f"{MARKS[o].glyph} {o}" for o in LEGEND))
+
+
+def size_text(view: StepView) -> str:
+    """``17 nodes in 17 rows``."""
+    return f"{view.num_nodes} nodes in {view.q_len} rows"
