@@ -66,10 +66,10 @@ def _draw_form() -> None:
         with first:
             method = st.selectbox("method", METHODS)
             drafter = st.selectbox("drafter", DRAFTERS, help="oracle: the target itself, made wrong on purpose")
-            budget = st.number_input("budget, nodes", 1, 256, 16, help=explain("budget"))
-            block_size = st.number_input("block size, tokens", 2, 64, 8, help=explain("block size"))
+            budget = st.number_input("budget, nodes", 1, 256, 16, key="budget", help=explain("budget"))
+            block_size = st.number_input("block size, tokens", 2, 64, 8, key="block size", help=explain("block size"))
             temperature = st.number_input("temperature", 0.0, 2.0, 0.0, 0.1)
-            tokens = st.number_input("new tokens", 1, 1024, 48)
+            tokens = st.number_input("new tokens", 1, 1024, 48, key="new tokens")
         with second:
             mode = st.selectbox("mode", ("eager", "replay"), help=explain("replay"))
             accuracy = st.slider("accuracy of the oracle drafter", 0.0, 1.0, 0.9, 0.05)
@@ -77,8 +77,8 @@ def _draw_form() -> None:
             captured = st.number_input("captured batch size, 0: any", 0, 64, 0, help="replay only")
             seed = st.number_input("seed", 0, 2**31 - 1, 0)
             reference = st.toggle("dense reference", True, help="plain attention beside every step")
-        fault = st.selectbox("fault injected on purpose", (NO_FAULT, *FAULTS), format_func=_fault_label)
-        if st.form_submit_button("Run", type="primary", width="stretch"):
+        fault = st.selectbox("fault injected on purpose", (NO_FAULT, *FAULTS), key="fault", format_func=_fault_label)
+        if st.form_submit_button("Run", type="primary", width="stretch", key="start run"):
             _start(
                 prompts=tuple(line.strip() for line in prompts.splitlines() if line.strip()),
                 model=model.strip(), method=method, drafter=drafter, accuracy=float(accuracy), budget=int(budget),

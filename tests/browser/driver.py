@@ -12,16 +12,22 @@ SLOW = 30_000  # milliseconds
 
 def open_page(page: Page, address: str, name: str = "", query: str = "") -> None:
     page.goto(f"{address}/{name}?{query}")
+    expect(page.locator(".st-key-verdict")).to_be_visible(timeout=SLOW)
     settle(page)
 
 
 def settle(page: Page) -> None:
     """The script has run and the charts are drawn."""
     page.wait_for_selector("[data-testid=stApp]", timeout=SLOW)
-    page.wait_for_timeout(400)
     page.wait_for_function(
-        "() => document.querySelector('[data-testid=stApp]')?.dataset.testScriptState === 'notRunning'"
-        " && !document.querySelector('[data-stale=true]')",
+        """() => {
+            const idle = document.querySelector('[data-testid=stApp]')?.dataset.testScriptState === 'notRunning'
+                && !document.querySelector('[data-stale=true]');
+            const now = performance.now();
+            if (!idle || window.idleSince === undefined) window.idleSince = now;
+            if (idle && now - window.idleSince > 350) { window.idleSince = undefined; return true; }
+            return false;
+        }""",
         timeout=SLOW,
     )
 
@@ -68,5 +74,8 @@ def press(page: Page, keys: str) -> None:
     settle(page)
 
 
-def step_shown(page: Page) -> str:
-    return page.get_by_label(re.compile("^step of")).input_value()
+def expect_step(page: Page, step: str) -> None:
+    """Both the header and the URL name the step."""
+    expect(page.get_by_label(re.compile("^step of"))).to_have_value(step, timeout=SLOW)
+    page.wait_for_url(re.compile(f"[?&]step={step}(&|$)"), timeout=SLOW)
+    settle(page)

@@ -1,0 +1,148 @@
+"""Runs in the background with a tiny random model. Run: pytest tests/workbench/test_app_runs.py."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from app_driver import figures, open_app, params, words
+
+from engine.decoding.session import RunSettings
+from engine.models.catalog import ModelUnavailable, Target
+from engine.models.tiny import random_decoder
+from engine.trace.reader import open_trace
+from workbench import runs
+from workbench.run_page import first_difference, marked
+from workbench.runs import Job, RunStore, State, Written
+
+
+class Letters:
+    """A tokenizer of 50 letters."""
+
+    def encode_chat(self, prompt: str) -> list[int]:
+        return [3 + ord(c) % 40 for c in prompt][:12]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return "".join(self.token_text(i) for i in ids)
+
+    def token_text(self, token: int) -> str:
+        return chr(65 + token)
+
+
+def tiny(spec: str, *, progress) -> Target:
+    progress("loading", 0.5)
+    if spec == "absent":
+        raise ModelUnavailable("The model absent isn't here. Either give a folder, or a GGUF file, or download it.")
+    return Target(spec, Path(spec), random_decoder("llama", seed=1), Letters())
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch, traces: Path) -> RunStore:
+    made = RunStore(tiny)
+    monkeypatch.setattr("workbench.run_page.store", lambda: made)
+    return made
+
+
+def finished(job: Job, seconds: float = 60) -> Job:
+    deadline = time.monotonic() + seconds
+    while job.state is State.RUNNING and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert job.state is not State.RUNNING, job.label
+    return job
+
+
+def settings(**changes: object) -> RunSettings:
+    values = {"prompts": ("Hello there",), "model": "tiny", "max_new_tokens": 12, "budget": 8, "block_size": 4}
+    return RunSettings(**{**values, **changes})
+
+
+def test_a_run_records_and_its_text_is_plain_decodings(store: RunStore) -> None:
+    job = finished(store.start(settings()))
+    assert job.state is State.FINISHED, job.error
+    assert job.summary.lossless
+    assert job.plain["r0"].tokens == job.tree["r0"].tokens
+    assert len(open_trace(job.trace_path)) == len(job.bars) > 0
+
+
+def test_two_runs_do_not_interfere(store: RunStore) -> None:
+    alone = finished(store.start(settings(seed=3)))
+    both = [store.start(settings(seed=3)), store.start(settings(prompts=("Other words", "And more")))]
+    first, second = map(finished, both)
+    assert first.tree == alone.tree
+    assert set(second.tree) == {"r0", "r1"}
+    assert first.trace_path != second.trace_path
+
+
+def test_stopping_keeps_what_was_recorded(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = runs.run
+
+    def slow(*arguments, **named):
+        for event in real(*arguments, **named):
+            time.sleep(0.02)
+            yield event
+
+    monkeypatch.setattr(runs, "run", slow)
+    job = store.start(settings(max_new_tokens=200, drafter="prompt-lookup"))
+    deadline = time.monotonic() + 60
+    while len(job.bars) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    job.stop()
+    finished(job)
+    assert job.state is State.STOPPED
+    assert 3 <= len(open_trace(job.trace_path)) < 200
+
+
+def test_what_goes_wrong_is_one_sentence(store: RunStore) -> None:
+    job = finished(store.start(settings(model="absent")))
+    assert job.state is State.FAILED
+    assert job.error.startswith("The model absent isn't here. Either give a folder, or")
+    job = finished(store.start(settings(max_new_tokens=100_000)))
+    assert "expected at most" in job.error
+
+
+def test_the_page_starts_a_run_and_opens_its_recording(store: RunStore) -> None:
+    at = open_app("run", trace="clean")
+    assert "Nothing has run yet" in words(at)
+    at.text_input[0].set_value("tiny")
+    at.number_input(key="budget").set_value(8)
+    at.number_input(key="block size").set_value(4)
+    at.number_input(key="new tokens").set_value(12)
+    at.selectbox(key="fault").set_value("verify-width")
+    at.button(key="start run").click().run()
+    assert not at.exception
+    job = finished(store.get(params(at)["run"]))
+    assert job.settings.fault == "verify-width"
+    at.run()
+    assert not at.exception
+    assert "plain decoding" in words(at)
+    assert any(part.get("name") == "accepted" for figure in figures(at) for part in figure["data"])
+    at.button(key="open result").click().run()
+    assert params(at)["trace"] == job.key
+    assert "width 4" in at.error[0].value
+
+
+def test_settings_that_make_no_sense_are_refused_on_the_page(store: RunStore) -> None:
+    at = open_app("run", trace="clean")
+    at.selectbox(key="fault").set_value("stale-mask")
+    at.button(key="start run").click().run()
+    assert any("needs replay mode" in error.value for error in at.error)
+    assert not store.running()
+
+
+def test_a_failed_run_shows_the_ways_out(store: RunStore) -> None:
+    job = finished(store.start(settings(model="absent")))
+    at = open_app("run", trace="clean", run=job.id)
+    assert any("Either give a folder, or a GGUF file, or download it" in error.value for error in at.error)
+
+
+def test_the_first_difference_is_marked() -> None:
+    target = Target("t", Path("t"), None, Letters())
+    job = Job("j", settings(), Path("x"), target=target)
+    plain, tree = (1, 2, 3), (1, 2, 4, 5)
+    at = first_difference(plain, tree)
+    assert at == 2
+    assert marked(job, Written(tree, "BCEF"), at) == "BC⟦E⟧F"
+    assert marked(job, Written(plain, "BCD"), at) == "BC⟦D⟧"
+    assert first_difference((1, 2), (1, 2, 3)) is None
