@@ -1,0 +1,110 @@
+"""Tokens a second of plain, chain and tree decoding beside transformers' ``generate``: one process, in turn.
+
+Chain and tree draft by prompt lookup, which costs nothing, so their speed is that of the verify step at the acceptance
+they reach. Every text is compared with plain decoding's before its time counts.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from engine.decoding.accept import Sampler
+from engine.decoding.engine import Engine
+from engine.decoding.plain import decode_plain
+from engine.decoding.settings import EngineConfig
+from engine.drafters.prompt_lookup import PromptLookupDrafter
+from engine.models.benchmark import read_bandwidth, transformers_run, weight_bytes
+from engine.models.catalog import Target
+from engine.models.progress import ProgressFn, report
+
+PROMPT = "Write a Python quicksort with comments."
+
+
+@dataclass(frozen=True)
+class Run:
+    """One method's output: tokens, and steps of the target for them."""
+
+    tokens: list[int]
+    steps: int
+
+
+def bench_decoding(
+    target: Target,
+    *,
+    new_tokens: int = 128,
+    rounds: int = 3,
+    progress: ProgressFn | None = None,
+) -> dict[str, Any]:
+    """Greedy float32 decoding on the CPU, batch 1.
+
+    Keys: ``methods`` (name -> tokens_per_second, tokens_per_step, ratio to transformers; medians over rounds),
+    ``weight_gb_s`` (weight bytes times plain tokens a second), ``read_gb_s`` (a matrix-vector product over 1 GiB),
+    ``new_tokens``, ``threads``. Raises ``RuntimeError`` if a method's text is not plain decoding's.
+    """
+    prompt = target.tokenizer.encode_chat(PROMPT)
+    generate = transformers_run(target.folder, prompt, new_tokens)
+    runs: dict[str, Callable[[], Run]] = {
+        "transformers": lambda: Run(generate(), new_tokens),
+        "plain": lambda: _plain(target, prompt, new_tokens),
+        "chain": lambda: _drafted(target, prompt, new_tokens, budget=7, topk=1),
+        "tree": lambda: _drafted(target, prompt, new_tokens, budget=16, topk=4),
+    }
+    outputs = {name: run() for name, run in runs.items()}  # also the warm-up
+    for name, output in outputs.items():
+        if output.tokens != outputs["plain"].tokens:
+            raise RuntimeError(f"bench: the text of {name} is not plain decoding's")
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for done in range(rounds):
+        for place, (name, run) in enumerate(runs.items()):
+            report(progress, f"Measuring {name}", (done + place / len(runs)) / rounds)
+            started = time.perf_counter()
+            run()
+            seconds[name].append(time.perf_counter() - started)
+    return _figures(target, outputs, seconds, new_tokens)
+
+
+def _plain(target: Target, prompt: list[int], count: int) -> Run:
+    tokens = list(decode_plain(target.model, "r0", prompt, count, sampler=Sampler()))
+    return Run(tokens, count)
+
+
+def _drafted(target: Target, prompt: list[int], count: int, *, budget: int, topk: int) -> Run:
+    config = EngineConfig(
+        budget=budget, topk=topk, max_context=len(prompt) + count + budget + 1, max_requests=1
+    )
+    drafter = PromptLookupDrafter(config.block_size, target.model.config.vocab_size)
+    engine = Engine(target.model, drafter, config)
+    state = engine.add("r0", prompt, count)
+    steps = 1
+    while engine.running:
+        engine.step()
+        steps += 1
+    return Run(state.output, steps)
+
+
+def _figures(
+    target: Target, outputs: dict[str, Run], seconds: dict[str, list[float]], count: int
+) -> dict[str, Any]:
+    base = seconds["transformers"]
+    methods = {
+        name: {
+            "tokens_per_second": count / statistics.median(spent),
+            "tokens_per_step": count / outputs[name].steps,
+            "ratio": statistics.median(b / s for b, s in zip(base, spent, strict=True)),
+        }
+        for name, spent in seconds.items()
+    }
+    plain = methods["plain"]["tokens_per_second"]
+    return {
+        "methods": methods,
+        "weight_gb_s": weight_bytes(target.model) * plain / 1e9,
+        "read_gb_s": read_bandwidth(),
+        "new_tokens": count,
+        "threads": torch.get_num_threads(),
+    }

@@ -1,0 +1,153 @@
+"""A run from prompts to a recording, as events."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from engine.checks.registry import check_trace
+from engine.decoding.session import (
+    Finished,
+    PlainTokens,
+    RunSettings,
+    StepRecorded,
+    TreeTokens,
+    first_difference,
+    run,
+)
+from engine.trace import open_trace
+from tests.decoding.tiny_target import tiny_target
+
+PROMPTS = ("hello there", "one")
+
+
+def settings(**changes) -> RunSettings:
+    return RunSettings(**{"prompts": PROMPTS, "max_new_tokens": 20, **changes})
+
+
+def finish(chosen: RunSettings, path: Path | None = None) -> tuple[list, Finished]:
+    events = list(run(chosen, tiny_target(), trace_path=path))
+    assert isinstance(events[-1], Finished)
+    return events, events[-1]
+
+
+@pytest.mark.parametrize("method", ["ddtree", "chain"])
+@pytest.mark.parametrize("mode", ["eager", "replay"])
+def test_texts_equal_plain_decoding(method: str, mode: str) -> None:
+    _, end = finish(settings(method=method, mode=mode))
+    assert end.summary.lossless
+    for request in end.summary.requests:
+        assert request.tree_text == request.plain_text
+        assert len(request.tree_tokens) == 20
+        assert sum(request.accept_lengths) >= 19
+
+
+def test_sampled_texts_equal_plain_sampling() -> None:
+    assert finish(settings(temperature=0.9, seed=4))[1].summary.lossless
+
+
+def test_a_faulty_run_says_where_its_text_leaves_plain_decoding() -> None:
+    _, end = finish(settings(fault="verify-width", prompts=PROMPTS[:1]))
+    (request,) = end.summary.requests
+    at = request.first_difference
+    assert at is not None
+    assert request.plain_tokens[:at] == request.tree_tokens[:at]
+    assert request.plain_tokens[at] != request.tree_tokens[at]
+
+
+def test_what_is_recorded_is_what_was_said(tmp_path: Path) -> None:
+    path = tmp_path / "run.ddtree.arrow"
+    events, end = finish(settings(), path)
+    trace = open_trace(path)
+    assert list(trace) == [event.step for event in events if isinstance(event, StepRecorded)]
+    assert not trace.truncated
+    assert trace.header.model == "tiny"
+    assert [p.text for p in trace.header.prompts] == list(PROMPTS)
+    assert [p.plain_tokens for p in trace.header.prompts] == [
+        r.plain_tokens for r in end.summary.requests
+    ]
+    assert end.summary.steps == len(trace)
+    assert check_trace(trace).findings == ()
+
+
+def test_closing_keeps_what_was_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "run.ddtree.arrow"
+    stream = run(settings(), tiny_target(), trace_path=path)
+    for event in stream:
+        if isinstance(event, StepRecorded) and event.step.step == 1:
+            break
+    stream.close()
+    trace = open_trace(path)
+    assert len(trace) == 2
+    assert not trace.truncated
+
+
+def test_text_grows_as_it_is_decoded() -> None:
+    events, _ = finish(settings(prompts=PROMPTS[:1]))
+    for kind in (PlainTokens, TreeTokens):
+        texts = [event.text for event in events if isinstance(event, kind)]
+        assert len(texts) > 1
+        for shorter, longer in zip(texts, texts[1:], strict=False):
+            assert longer.startswith(shorter)
+
+
+def test_autoregressive_records_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "run.ddtree.arrow"
+    _, end = finish(settings(method="autoregressive"), path)
+    assert end.summary.lossless
+    assert end.summary.steps == 0
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"prompts": ()}, "prompts: expected at least one"),
+        ({"prompts": ("a", " ")}, "prompts: expected at least one, none of them blank"),
+        ({"method": "magic"}, "method: expected one of ddtree, chain, autoregressive, found 'magic'"),
+        ({"drafter": "x"}, "drafter: expected one of oracle, prompt-lookup"),
+        ({"mode": "graph"}, "mode: expected one of eager, replay"),
+        ({"backend": "x"}, "backend: expected one of addressed, dense"),
+        ({"fault": "x"}, "fault: expected one of verify-width"),
+        ({"fault": "stale-mask"}, "fault stale-mask: needs replay mode"),
+        ({"max_new_tokens": 0}, "max_new_tokens: expected at least 1, found 0"),
+    ],
+)
+def test_impossible_settings_are_named_at_once(changes: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        settings(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"max_new_tokens": 600}, "expected at most 512 positions, found"),
+        ({"budget": 0}, "expected budget >= 1 and block_size >= 2"),
+        ({"block_size": 1}, "expected budget >= 1 and block_size >= 2"),
+        ({"accuracy": 2.0}, "accuracy: expected 0 … 1, found 2.0"),
+        ({"temperature": -1.0}, "temperature: expected a number >= 0"),
+        ({"mode": "replay", "captured_bs": 1}, "captured_bs: expected one of at least 2"),
+    ],
+)
+def test_settings_that_the_model_cannot_serve_are_named(changes: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        finish(settings(**changes))
+
+
+def test_the_command_repeats_the_settings() -> None:
+    chosen = settings(topk=None, mode="replay", fault="stale-mask", reference=False, budget=7)
+    words = shlex.split(chosen.command())
+    assert words[:6] == ["ddtree", "run", "--prompt", "hello there", "--prompt", "one"]
+    assert words[words.index("--topk") + 1] == "0"
+    assert words[words.index("--budget") + 1] == "7"
+    assert words[words.index("--fault") + 1] == "stale-mask"
+    assert "--no-reference" in words
+    assert "--seed" not in words
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "at"),
+    [([1, 2], [1, 2], None), ([1, 2], [1, 3], 1), ([1, 2], [1], 1), ([], [4], 0), ([], [], None)],
+)
+def test_first_difference(left: list[int], right: list[int], at: int | None) -> None:
+    assert first_difference(left, right) == at

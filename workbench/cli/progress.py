@@ -1,0 +1,33 @@
+"""A progress bar on standard error, on a terminal only."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def shown() -> Iterator[Callable[[str, float], None]]:
+    """Yield ``progress(label, fraction)``; on anything but a terminal each new label is one line."""
+    if not sys.stderr.isatty():
+        yield _lines()
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=1.0)
+        yield lambda label, fraction: bar.update(task, description=label, completed=fraction)
+
+
+def _lines() -> Callable[[str, float], None]:
+    last = ""
+
+    def report(label: str, fraction: float) -> None:
+        nonlocal last
+        if label != last:
+            print(label, file=sys.stderr)
+            last = label
+
+    return report
