@@ -146,11 +146,9 @@ def addressed_mask(
     ``reads_prefix``: whether the backend reads prefix columns; otherwise they are VISIBLE as far as ``kv_indptr`` goes.
     """
     inputs = step.inputs
-    assert (
-        inputs.qo_indptr is not None
-        and inputs.kv_indptr is not None
-        and inputs.mask_indptr is not None
-    )
+    assert inputs.qo_indptr is not None
+    assert inputs.kv_indptr is not None
+    assert inputs.mask_indptr is not None
     q_len, prefix_len = int(geometry.q_lens[request]), int(geometry.prefix_lens[request])
     first_row = int(geometry.qo_indptr[request])
     cells = np.full((q_len, prefix_len + q_len), UNREAD, np.int8)
@@ -196,11 +194,9 @@ def _read_row(
 ) -> None:
     """Fill one row as ``program`` reads it (in place)."""
     inputs = step.inputs
-    assert (
-        inputs.qo_indptr is not None
-        and inputs.kv_indptr is not None
-        and inputs.mask_indptr is not None
-    )
+    assert inputs.qo_indptr is not None
+    assert inputs.kv_indptr is not None
+    assert inputs.mask_indptr is not None
     first_row, prefix_len = int(geometry.qo_indptr[request]), int(geometry.prefix_lens[request])
     start = int(inputs.qo_indptr[program])
     width = int(inputs.qo_indptr[program + 1]) - start
@@ -229,7 +225,8 @@ def _read(
 ) -> tuple[Cells, Int64]:
     """Values of cells by their number (UNREAD outside the buffer) and the bytes that they lie in."""
     buffer = step.inputs.custom_mask
-    assert buffer is not None and step.inputs.mask_indptr is not None
+    assert buffer is not None
+    assert step.inputs.mask_indptr is not None
     bit = np.zeros_like(cell_ids)
     places = cell_ids
     if geometry.bits:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -91,7 +92,8 @@ class Oracle:
 
     def positions(self, request: int) -> Int64:
         """Position of each node: prefix length + depth, int64 [num_nodes]."""
-        return self.prefix_lens[request] + self.trees[request].depths
+        positions: Int64 = int(self.prefix_lens[request]) + self.trees[request].depths
+        return positions
 
     def sees(self, request: int, node: int, other: int) -> bool:
         """Whether ``node`` may attend to ``other``: an ancestor or itself, within the sliding window."""
@@ -138,14 +140,14 @@ class Oracle:
         return np.where(columns < skipped, -1, places).astype(np.int64)
 
     def links(self, request: int) -> tuple[Int64, Int64]:
-        """``(retrieve_next_token, retrieve_next_sibling)`` of the real nodes: first child, next sibling, -1 for none."""
+        """``(retrieve_next_token, retrieve_next_sibling)`` of the real nodes: first child, next sibling, or -1."""
         tree = self.trees[request]
         next_token = np.full(tree.num_nodes, -1, np.int64)
         next_sibling = np.full(tree.num_nodes, -1, np.int64)
         for node, below in enumerate(tree.children):
             if below:
                 next_token[node] = below[0]
-            for left, right in zip(below, below[1:], strict=False):
+            for left, right in pairwise(below):
                 next_sibling[left] = right
         return next_token, next_sibling
 

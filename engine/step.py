@@ -41,7 +41,7 @@ class Kind(Enum):
     BYTES = "a list of integers 0 … 255"  # uint8 [n]
     BOOLS = "a list of true or false"  # bool [n]
     RAGGED_INTS = "a list of lists of integers"  # tuple of int64 [n_i]
-    TOP2 = "a list of two [id, logit] pairs a row"  # float64 [rows, 2, 2], [..., 0] ids, [..., 1] logits; NaN row for null
+    TOP2 = "a list of two [id, logit] pairs a row"  # float64 [rows, 2, 2]: [..., 0] ids, [..., 1] logits; NaN for null
     STR_MAP = "an object of strings"  # dict[int, str]
     GROUP = "an object"  # a nested dataclass
     GROUPS = "a list of objects"  # a tuple of nested dataclasses

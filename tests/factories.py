@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import torch
 from hypothesis import strategies as st
@@ -170,7 +172,7 @@ def _outcome(
     paths = []
     for i, tree in enumerate(trees):
         path = list(tree.paths[int(rng.integers(tree.num_nodes))])
-        for parent, child in zip(path, path[1:], strict=False):
+        for parent, child in pairwise(path):
             predict[i * q_len + parent] = tree.tokens[child]
         paths.append(path)
     longest = max(map(len, paths))

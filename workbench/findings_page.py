@@ -51,14 +51,19 @@ def _toolbar(now: Current, groups: list[CauseGroup], shown: list[CauseGroup]) ->
     assert now.loaded is not None and now.entry is not None
     with st.container(horizontal=True, vertical_alignment="center"):
         st.segmented_control(
-            "show", KINDS, label_visibility="collapsed", required=True,
+            "show",
+            KINDS,
+            label_visibility="collapsed",
+            required=True,
             **urlstate.widget("show", urlstate.choice("show", KINDS, KINDS[0])),
         )
         st.caption(f"{len(shown)} of {len(groups)} causes", help=explain("cause"))
         report = now.loaded.report
         st.download_button(
             "Export as JSON lines",
-            data=lambda: "\n".join(json.dumps(f.to_json(), ensure_ascii=False) for f in report.findings),
+            data=lambda: "\n".join(
+                json.dumps(f.to_json(), ensure_ascii=False) for f in report.findings
+            ),
             file_name=f"{safe_name(now.entry.key)}-findings.jsonl",
             mime="application/x-ndjson",
             disabled=not report.findings,
@@ -94,11 +99,17 @@ def _draw_group(now: Current, group: CauseGroup, number: int) -> None:
         bars = now.loaded.bars(first.rank or 0)
         faulty = set(group.steps)
         own = [
-            type(bar)(bar.step, bar.accept_length, bar.requests, int(bar.step in faulty)) for bar in bars
+            type(bar)(bar.step, bar.accept_length, bar.requests, int(bar.step in faulty))
+            for bar in bars
         ]
         st.caption(f"found in {len(group.steps)} of {len(bars)} steps; a click goes there")
         figure = step_strip(own, now.palette, now.selection.step)
-        draw(figure, f"strip {number}", "steps with this finding", lambda step: urlstate.put(step=step))
+        draw(
+            figure,
+            f"strip {number}",
+            "steps with this finding",
+            lambda step: urlstate.put(step=step),
+        )
         _draw_members(group, number)
 
 

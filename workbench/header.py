@@ -62,7 +62,11 @@ def _selected(name: str, key: str) -> None:
 def _rank_picker(loaded: Loaded, selection: Selection) -> None:
     if len(loaded.ranks) > 1:
         st.selectbox(
-            "rank", loaded.ranks, width=80, help=explain("rank"), **_selecting("rank", selection.rank)
+            "rank",
+            loaded.ranks,
+            width=80,
+            help=explain("rank"),
+            **_selecting("rank", selection.rank),
         )
 
 
@@ -97,7 +101,9 @@ def _jump(label: str, target: list[int], shortcut: str | None, meaning: str) -> 
         key=f"jump {meaning}",
         disabled=not target,
         shortcut=shortcut,
-        help=f"{meaning} ({shortcut.replace('Left', '←').replace('Right', '→')})" if shortcut else meaning,
+        help=f"{meaning} ({shortcut.replace('Left', '←').replace('Right', '→')})"
+        if shortcut
+        else meaning,
         on_click=_go_to_step,
         args=(target[0] if target else None,),
     )
@@ -114,7 +120,11 @@ def _request_picker(current: Current, selection: Selection) -> None:
     rids = [request.rid for request in context.step.requests]
     if len(rids) > 1:
         st.selectbox(
-            "request", rids, width=140, help=explain("request"), **_selecting("request", selection.rid)
+            "request",
+            rids,
+            width=140,
+            help=explain("request"),
+            **_selecting("request", selection.rid),
         )
     if view is not None:
         st.number_input(
@@ -171,7 +181,9 @@ def _draw_missing(current: Current) -> None:
         st.warning(message(current.problem))
         st.caption("Pick another recording above, type a path, import a snapshot, or make a run.")
     else:
-        st.info("No recording yet: make a run, import a snapshot, or type the path of a recording above.")
+        st.info(
+            "No recording yet: make a run, import a snapshot, or type the path of a recording above."
+        )
 
 
 def headline_of(loaded: Loaded) -> Headline:

@@ -84,7 +84,11 @@ class Loaded:
         """The strip of one rank."""
         faults: dict[int, int] = {}
         for finding in self.report.findings:
-            if finding.verdict is Verdict.FAULT and finding.rank == rank and finding.step is not None:
+            if (
+                finding.verdict is Verdict.FAULT
+                and finding.rank == rank
+                and finding.step is not None
+            ):
                 faults[finding.step] = faults.get(finding.step, 0) + 1
         bars = {}
         for position, (step, other) in enumerate(self.keys):

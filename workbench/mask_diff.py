@@ -21,7 +21,16 @@ from workbench.panes.finding_box import draw_finding
 from workbench.panes.mask_pane import effective
 from workbench.panes.picking import draw
 from workbench.selection import pick_node
-from workbench.sides import KINDS, Compared, Side, cell_word, compare, loaded_of, parse, view_of_side
+from workbench.sides import (
+    KINDS,
+    Compared,
+    Side,
+    cell_word,
+    compare,
+    loaded_of,
+    parse,
+    view_of_side,
+)
 from workbench.stepview import StepView
 from workbench.tokens import for_markdown
 
@@ -49,7 +58,9 @@ def draw_mask_diff() -> None:
     masks = (left_view.mask(left.kind), right_view.mask(right.kind))
     if masks[0] is None or masks[1] is None:
         lacking = left if masks[0] is None else right
-        st.info(f"The {lacking.kind} mask of step {lacking.step} cannot be shown: its arrays were not recorded.")
+        st.info(
+            f"The {lacking.kind} mask of step {lacking.step} cannot be shown: its arrays were not recorded."
+        )
         return
     rows = left_view.num_nodes if left.kind is MaskKind.INTENDED else left_view.q_len
     _draw_comparison(now, left_view, compare(*masks, rows))
@@ -75,12 +86,23 @@ def _pick_side(name: str, meaning: str, side: Side, now: Current) -> StepView | 
         loaded = None
     with st.container(horizontal=True, vertical_alignment="bottom"):
         _widget(name, "mask", list(map(str, KINDS)), str(side.kind), side, 130)
-        _widget(name, "recording", [SAME, *(e.key for e in traces.entries())], side.trace or SAME, side, 230)
+        _widget(
+            name,
+            "recording",
+            [SAME, *(e.key for e in traces.entries())],
+            side.trace or SAME,
+            side,
+            230,
+        )
         if loaded is not None and loaded.keys:
             _where_widgets(name, side, loaded)
     view = None if loaded is None else view_of_side(side, loaded)
     if loaded is not None and view is None:
-        st.info(for_markdown(f"There is no request {side.rid} in step {side.step} of rank {side.rank} there."))
+        st.info(
+            for_markdown(
+                f"There is no request {side.rid} in step {side.step} of rank {side.rank} there."
+            )
+        )
     return view
 
 
@@ -98,9 +120,7 @@ def _where_widgets(name: str, side: Side, loaded: Loaded) -> None:
         _widget(name, "request", rids, side.rid, side, 110)
 
 
-def _widget(
-    name: str, field: str, options: list[Any], value: Any, side: Side, width: int
-) -> None:
+def _widget(name: str, field: str, options: list[Any], value: Any, side: Side, width: int) -> None:
     key = f"side {name} {field}"
     shown = options if value in options else [*options, value]
     st.session_state[key] = value
@@ -146,8 +166,13 @@ def _draw_comparison(now: Current, view: StepView, compared: Compared) -> None:
 def _summary(compared: Compared) -> str:
     wrong = compared.cells
     if not len(wrong):
-        return f"**No cell differs** in {compared.codes.size} cells: left and right are the same mask."
-    counts = {code: int((compared.codes == code).sum()) for code in (Code.EXTRA, Code.MISSING, Code.UNCOVERED)}
+        return (
+            f"**No cell differs** in {compared.codes.size} cells: left and right are the same mask."
+        )
+    counts = {
+        code: int((compared.codes == code).sum())
+        for code in (Code.EXTRA, Code.MISSING, Code.UNCOVERED)
+    }
     rows = len(np.unique(wrong[:, 0]))
     parts = f"{counts[Code.EXTRA]} extra, {counts[Code.MISSING]} missing, {counts[Code.UNCOVERED]} missing in rows never read"
     return f"**{len(wrong)} of {compared.codes.size} cells differ** in {rows} rows: {parts}"
@@ -158,7 +183,9 @@ def _window(compared: Compared) -> Window:
     rows, columns = compared.codes.shape
     start = compared.left.prefix_len
     top, bottom = _span(urlstate.get("rows"), rows, (0, min(rows, FIRST_WINDOW)))
-    left, right = _span(urlstate.get("columns"), columns, (start, min(columns, start + FIRST_WINDOW)))
+    left, right = _span(
+        urlstate.get("columns"), columns, (start, min(columns, start + FIRST_WINDOW))
+    )
     return top, bottom, left, right
 
 
@@ -178,7 +205,15 @@ def _window_widgets(compared: Compared, window: Window) -> None:
             key = f"window {name}"
             st.session_state[key] = (span[0], span[1] - 1)
             if size > 1:
-                st.slider(name, 0, size - 1, key=key, on_change=_window_changed, args=(name, key), width=330)
+                st.slider(
+                    name,
+                    0,
+                    size - 1,
+                    key=key,
+                    on_change=_window_changed,
+                    args=(name, key),
+                    width=330,
+                )
         st.button("Tree columns", on_click=urlstate.put, kwargs={"rows": None, "columns": None})
         differing = compared.cells
         if len(differing):
@@ -197,9 +232,15 @@ def _window_changed(name: str, key: str) -> None:
 
 def _draw_lists(view: StepView, compared: Compared) -> None:
     table = cell_table(view, compared)
-    st.caption(f"differing cells: {len(table['row'])} of {len(compared.cells)} listed; a row selects its node")
+    st.caption(
+        f"differing cells: {len(table['row'])} of {len(compared.cells)} listed; a row selects its node"
+    )
     st.dataframe(
-        table, key="cells", height=260, hide_index=True, on_select=lambda: _pick(table),
+        table,
+        key="cells",
+        height=260,
+        hide_index=True,
+        on_select=lambda: _pick(table),
         selection_mode="single-row",
     )
     rows, counts = np.unique(compared.cells[:, 0], return_counts=True)
@@ -225,7 +266,8 @@ def cell_table(view: StepView, compared: Compared) -> dict[str, list[Any]]:
     """Row, column, names, byte and both values of each differing cell, the first :data:`LISTED`."""
     start = compared.left.prefix_len
     table: dict[str, list[Any]] = {
-        name: [] for name in ("row", "local row", "node", "column", "sees", "byte", "left", "right", "what")
+        name: []
+        for name in ("row", "local row", "node", "column", "sees", "byte", "left", "right", "what")
     }
     for row, column in compared.cells[:LISTED].tolist():
         other = column - start

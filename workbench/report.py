@@ -62,7 +62,12 @@ def build_report(
         names = ", ".join(f"step {v.step.step} {v.record.rid}" for v in views[DRAWN_VIEWS:])
         body.append(f"<p>Not drawn, to keep the page small: {html.escape(names)}.</p>")
     origin = trace.header
-    facts = [origin.model, origin.drafter, origin.created, origin.fault and f"injected: {origin.fault}"]
+    facts = [
+        origin.model,
+        origin.drafter,
+        origin.created,
+        origin.fault and f"injected: {origin.fault}",
+    ]
     return _page(body, figures, " · ".join(html.escape(str(fact)) for fact in facts if fact))
 
 
@@ -142,7 +147,9 @@ def _masks(view: StepView) -> list[tuple[str, go.Figure]]:
     if kind is not None and codes is not None:
         mask = view.mask(kind)
         assert mask is not None
-        figure = mask_figure(view, mask, codes, LIGHT, is_difference=True, beside=view.mask(MaskKind.INTENDED))
+        figure = mask_figure(
+            view, mask, codes, LIGHT, is_difference=True, beside=view.mask(MaskKind.INTENDED)
+        )
         drawn.append((f"Mask difference: {counts_text(codes, kind)}", figure))
     return drawn
 
@@ -159,7 +166,9 @@ def _table(view: StepView) -> str:
     table = node_table(view)
     head = "".join(f"<th>{html.escape(name)}</th>" for name in table)
     rows = "".join(
-        "<tr>" + "".join(f"<td>{html.escape('' if v is None else str(v))}</td>" for v in row) + "</tr>"
+        "<tr>"
+        + "".join(f"<td>{html.escape('' if v is None else str(v))}</td>" for v in row)
+        + "</tr>"
         for row in zip(*table.values(), strict=True)
     )
     return f"<details><summary>Nodes</summary><table><tr>{head}</tr>{rows}</table></details>"
@@ -168,7 +177,9 @@ def _table(view: StepView) -> str:
 def _finding(finding: Finding) -> str:
     raw = json.dumps(finding.to_json(), indent=1, ensure_ascii=False, default=str)
     title = f"{finding.check} {finding.name}: {finding.message} ({EFFECTS[finding.effect]})"
-    return f"<details><summary>{html.escape(title)}</summary><pre>{html.escape(raw)}</pre></details>"
+    return (
+        f"<details><summary>{html.escape(title)}</summary><pre>{html.escape(raw)}</pre></details>"
+    )
 
 
 @dataclass(frozen=True)
@@ -197,7 +208,10 @@ def _page(body: list[str], figures: list[go.Figure], origin: str) -> str:
     }
     page = TEMPLATE.read_text(encoding="utf-8")
     pieces = []
-    for name, content in parts.items():  # in the order of the template: no content is searched for a later mark
+    for (
+        name,
+        content,
+    ) in parts.items():  # in the order of the template: no content is searched for a later mark
         before, _, page = page.partition(name)
         pieces += [before, content]
     return "".join([*pieces, page])

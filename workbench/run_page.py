@@ -58,16 +58,24 @@ def _draw_nothing() -> None:
 
 def _draw_form() -> None:
     with st.form("run", border=True):
-        prompts = st.text_area("prompts, one a line", PROMPT, height=90, help="each line is a request of the batch")
+        prompts = st.text_area(
+            "prompts, one a line", PROMPT, height=90, help="each line is a request of the batch"
+        )
         model = st.text_input(
             "model", "smollm2", help="smollm2, a Hugging Face folder, a .gguf file, or org/name"
         )
         first, second = st.columns(2)
         with first:
             method = st.selectbox("method", METHODS)
-            drafter = st.selectbox("drafter", DRAFTERS, help="oracle: the target itself, made wrong on purpose")
-            budget = st.number_input("budget, nodes", 1, 256, 16, key="budget", help=explain("budget"))
-            block_size = st.number_input("block size, tokens", 2, 64, 8, key="block size", help=explain("block size"))
+            drafter = st.selectbox(
+                "drafter", DRAFTERS, help="oracle: the target itself, made wrong on purpose"
+            )
+            budget = st.number_input(
+                "budget, nodes", 1, 256, 16, key="budget", help=explain("budget")
+            )
+            block_size = st.number_input(
+                "block size, tokens", 2, 64, 8, key="block size", help=explain("block size")
+            )
             temperature = st.number_input("temperature", 0.0, 2.0, 0.0, 0.1)
             tokens = st.number_input("new tokens", 1, 1024, 48, key="new tokens")
         with second:
@@ -77,14 +85,26 @@ def _draw_form() -> None:
             captured = st.number_input("captured batch size, 0: any", 0, 64, 0, help="replay only")
             seed = st.number_input("seed", 0, 2**31 - 1, 0)
             reference = st.toggle("dense reference", True, help="plain attention beside every step")
-        fault = st.selectbox("fault injected on purpose", (NO_FAULT, *FAULTS), key="fault", format_func=_fault_label)
+        fault = st.selectbox(
+            "fault injected on purpose", (NO_FAULT, *FAULTS), key="fault", format_func=_fault_label
+        )
         if st.form_submit_button("Run", type="primary", width="stretch", key="start run"):
             _start(
                 prompts=tuple(line.strip() for line in prompts.splitlines() if line.strip()),
-                model=model.strip(), method=method, drafter=drafter, accuracy=float(accuracy), budget=int(budget),
-                topk=int(topk) or None, block_size=int(block_size), temperature=float(temperature), seed=int(seed),
-                mode=mode, captured_bs=int(captured) or None, fault=None if fault == NO_FAULT else fault,
-                max_new_tokens=int(tokens), reference=bool(reference),
+                model=model.strip(),
+                method=method,
+                drafter=drafter,
+                accuracy=float(accuracy),
+                budget=int(budget),
+                topk=int(topk) or None,
+                block_size=int(block_size),
+                temperature=float(temperature),
+                seed=int(seed),
+                mode=mode,
+                captured_bs=int(captured) or None,
+                fault=None if fault == NO_FAULT else fault,
+                max_new_tokens=int(tokens),
+                reference=bool(reference),
             )
 
 
@@ -110,14 +130,18 @@ def _follow(job_id: str) -> None:
         return
     with st.container(horizontal=True, vertical_alignment="center"):
         st.progress(min(job.fraction, 1.0), for_markdown(job.label))
-        st.button("Stop", key="stop run", on_click=job.stop, help="what was recorded so far is kept")
+        st.button(
+            "Stop", key="stop run", on_click=job.stop, help="what was recorded so far is kept"
+        )
     _draw_texts(job)
 
 
 def _draw_job(job: Job) -> None:
     if job.state is State.FAILED:
         st.error(message(job.error))
-        st.caption("Change the settings on the left and run again, or open another recording above.")
+        st.caption(
+            "Change the settings on the left and run again, or open another recording above."
+        )
     else:
         _draw_result(job)
     _draw_texts(job)
@@ -138,7 +162,9 @@ def _draw_result(job: Job) -> None:
         st.warning(message(f"The recording cannot be read back: {error}"))
         return
     if st.button("Open in the inspector", type="primary", key="open result"):
-        urlstate.put(trace=job.key, rank=None, step=None, request=None, node=None, left=None, right=None)
+        urlstate.put(
+            trace=job.key, rank=None, step=None, request=None, node=None, left=None, right=None
+        )
         open_page(INSPECTOR)
 
 
@@ -166,13 +192,24 @@ def _draw_texts(job: Job) -> None:
             st.caption(f"{for_markdown(rid)} · plain decoding · {len(plain.tokens)} tokens")
             st.code(marked(job, plain, at), language=None, wrap_lines=True)
         with right:
-            note = "" if at is None else f" · :red[{mark(Outcome.FAULT).glyph}] differs from token {at}"
-            st.caption(f"{for_markdown(rid)} · {job.settings.method} · {len(tree.tokens)} tokens{note}")
+            note = (
+                ""
+                if at is None
+                else f" · :red[{mark(Outcome.FAULT).glyph}] differs from token {at}"
+            )
+            st.caption(
+                f"{for_markdown(rid)} · {job.settings.method} · {len(tree.tokens)} tokens{note}"
+            )
             st.code(marked(job, tree, at), language=None, wrap_lines=True)
     if job.bars:
-        lengths = [bar.accept_length / max(bar.requests, 1) for bar in job.bars if bar.accept_length]
+        lengths = [
+            bar.accept_length / max(bar.requests, 1) for bar in job.bars if bar.accept_length
+        ]
         mean = sum(lengths) / max(len(lengths), 1)
-        st.caption(f"accepted length of each step · mean {mean:.2f} tokens a step", help=explain("accepted length"))
+        st.caption(
+            f"accepted length of each step · mean {mean:.2f} tokens a step",
+            help=explain("accepted length"),
+        )
         figure = step_strip(job.bars, palette(st.context.theme.type), None)
         draw(figure, "run strip", "accepted length of each step")
 

@@ -155,7 +155,9 @@ class RunStore:
             ended = [j.id for j in self._jobs.values() if j.state is not State.RUNNING]
             for old in ended[: max(0, len(self._jobs) - KEPT_RUNS)]:
                 del self._jobs[old]
-        threading.Thread(target=job.work, args=(self.target,), name=f"run {job_id}", daemon=True).start()
+        threading.Thread(
+            target=job.work, args=(self.target,), name=f"run {job_id}", daemon=True
+        ).start()
         return job
 
     def target(self, spec: str, progress: ProgressFn) -> Target:

@@ -34,7 +34,12 @@ def resolve(loaded: Loaded, asked: dict[str, str | None]) -> Selection:
     if rid is not None and rid not in rids:
         notes.append(f"request {rid} is not in step {step}; showing {rids[0] if rids else 'none'}")
     request = rids.index(rid) if rid in rids else 0
-    node = _node(asked.get("node"), len(record.requests[request].tree.parents) if rids else 0, record.config.budget, notes)
+    node = _node(
+        asked.get("node"),
+        len(record.requests[request].tree.parents) if rids else 0,
+        record.config.budget,
+        notes,
+    )
     return Selection(rank, step, request, rids[request] if rids else None, node, tuple(notes))
 
 

@@ -46,7 +46,9 @@ def _draw_export(now: Current, loaded: Loaded) -> None:
     choice = st.radio("steps", (THIS, FAULTY, RANGE), key="snapshot steps", horizontal=True)
     positions = _positions(now, loaded, choice)
     texts = st.toggle(
-        "include text", key="snapshot text", help="prompts, token texts, command and notes; token ids always go in"
+        "include text",
+        key="snapshot text",
+        help="prompts, token texts, command and notes; token ids always go in",
     )
     if not positions:
         st.info("No step is at fault, so there is none of this kind; choose another set of steps.")
@@ -98,14 +100,19 @@ def _packed(
 ) -> tuple[bytes, SnapshotSummary]:
     """The zip and what is in it; ``digest`` stands for the recording in the cache."""
 
-    def report(trace, steps, findings):  # noqa: ANN001, ANN202
+    def report(trace, steps, findings):
         return build_report(trace, steps, findings, include_text=texts)
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "snapshot.zip")
         summary = export_snapshot(
-            path, _loaded.trace, positions, _loaded.report.findings,
-            include_text=texts, report_html=report, selection=selection,
+            path,
+            _loaded.trace,
+            positions,
+            _loaded.report.findings,
+            include_text=texts,
+            report_html=report,
+            selection=selection,
         )
         return path.read_bytes(), summary
 
@@ -139,7 +146,9 @@ def size_text(size: int) -> str:
 
 def _draw_import() -> None:
     upload = st.file_uploader(
-        "drop a snapshot here", key="snapshot upload", help="a .zip that this page or `ddtree snapshot` wrote"
+        "drop a snapshot here",
+        key="snapshot upload",
+        help="a .zip that this page or `ddtree snapshot` wrote",
     )
     if upload is not None:
         _take(upload.name, upload.getvalue())
@@ -160,12 +169,18 @@ def _take(name: str, data: bytes) -> None:
     except (TraceFormatError, OSError, ValueError) as error:
         text = str(error).partition(": ")[2] if str(error).startswith("/") else str(error)
         st.error(message(f"{name[:100]} is not a snapshot that can be opened: {text}"))
-        st.caption("Ask for the file as this page saved it: mail programs and chats sometimes repack zips.")
+        st.caption(
+            "Ask for the file as this page saved it: mail programs and chats sometimes repack zips."
+        )
         return
     selection = snapshot.manifest.get("selection")
     roles = snapshot.manifest.get("steps")
     count = len(roles) if isinstance(roles, list) else len(snapshot.trace)
-    st.success(for_markdown(f"{name[:100]}: {count} steps, {len(snapshot.findings)} findings recorded in it"))
+    st.success(
+        for_markdown(
+            f"{name[:100]}: {count} steps, {len(snapshot.findings)} findings recorded in it"
+        )
+    )
     loaded = Loaded(snapshot.trace)
     st.markdown(message(headline_of(loaded).sentence))
     if st.button("Open in the inspector", type="primary", key="open import"):
@@ -190,9 +205,9 @@ def keep(name: str, data: bytes) -> tuple[str, Snapshot]:
 def _open(key: str, selection: str) -> None:
     """Show a snapshot, at the place that its sender looked at."""
     given = parse_qs(selection[:1000])
-    place = {name: given[name][0] for name in urlstate.SELECTION if name in given and name != "trace"}
+    place = {
+        name: given[name][0] for name in urlstate.SELECTION if name in given and name != "trace"
+    }
     blank = dict.fromkeys((*urlstate.SELECTION, *urlstate.VIEWS))
     urlstate.put(**{**blank, **place, "trace": key})
     open_page(INSPECTOR)
-
-

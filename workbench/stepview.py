@@ -21,7 +21,6 @@ from engine.tree import DraftTree
 from workbench.outcome import Outcome
 from workbench.tokens import shorten, visible
 
-
 ADDRESSING = ("I1", "I4", "I5")  # checks about where cells are read, not about what they hold
 
 

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from workbench.outcome import Outcome, mark
 
-MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', 'Visible Space', monospace"
+MONO = (
+    "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', 'Visible Space', monospace"
+)
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,10 @@ def _scope(report: Report, finding: Finding) -> str:
     steps = len({(f.step, f.rank) for f in report.faults})
     others = len({(f.check, f.diagnosis) for f in report.causes}) - 1
     followed = sum(f.consequence_of is not None for f in report.faults)
-    parts = [f"effect: {EFFECTS[finding.effect]}", f"{steps} of {_count(report.steps, 'step')} at fault"]
+    parts = [
+        f"effect: {EFFECTS[finding.effect]}",
+        f"{steps} of {_count(report.steps, 'step')} at fault",
+    ]
     if others:
         parts.append(_count(others, "other cause"))
     if followed:
@@ -162,7 +165,12 @@ def group_causes(findings: Sequence[Finding]) -> list[CauseGroup]:
     order = {f.check: i for i, f in reversed(list(enumerate(findings)))}
     return sorted(
         groups,
-        key=lambda g: (SEVERITY.index(g.verdict), HARM.index(g.effect), g.steps[:1], order[g.check]),
+        key=lambda g: (
+            SEVERITY.index(g.verdict),
+            HARM.index(g.effect),
+            g.steps[:1],
+            order[g.check],
+        ),
     )
 
 

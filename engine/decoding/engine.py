@@ -19,8 +19,8 @@ from engine.attention.addressed import AddressedAttention, attend
 from engine.attention.dense import DenseAttention, DenseRequest
 from engine.decoding import metadata
 from engine.decoding.accept import walk
-from engine.decoding.commit import compact_and_trace, watched_layers
 from engine.decoding.best_first import BuiltTree, build_tree
+from engine.decoding.commit import compact_and_trace, watched_layers
 from engine.decoding.metadata import Links, VerifyInputs, VerifyRequest
 from engine.decoding.replay import ReplayBuffers
 from engine.decoding.settings import Backend, EngineConfig, FinishReason, Graph

@@ -64,7 +64,12 @@ class RunSettings:
             raise ValueError("prompts: expected at least one, none of them blank")
         if self.max_new_tokens < 1:
             raise ValueError(f"max_new_tokens: expected at least 1, found {self.max_new_tokens}")
-        inject(self.fault, replay=self.mode == Graph.REPLAY)  # unknown or impossible faults raise here
+        if not 0.0 <= self.accuracy <= 1.0:
+            raise ValueError(f"accuracy: expected 0 … 1, found {self.accuracy}")
+        inject(
+            self.fault, replay=self.mode == Graph.REPLAY
+        )  # unknown or impossible faults raise here
+        EngineConfig(self.budget, self.topk, self.block_size, Sampler(self.temperature, self.seed))
 
     def command(self) -> str:
         """The command line that repeats this run."""
@@ -161,7 +166,9 @@ class Finished:
 Event = Progress | PlainTokens | TreeTokens | StepRecorded | Finished
 
 
-def run(settings: RunSettings, target: Target, *, trace_path: Path | None = None) -> Iterator[Event]:
+def run(
+    settings: RunSettings, target: Target, *, trace_path: Path | None = None
+) -> Iterator[Event]:
     """Run to the end, or until closed. Raises ``ValueError`` for prompts that do not fit the model."""
     yield from _Run(settings, target, trace_path).events()
 

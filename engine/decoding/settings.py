@@ -54,6 +54,8 @@ class EngineConfig:
             raise ValueError(
                 f"expected budget >= 1 and block_size >= 2, found {self.budget} and {self.block_size}"
             )
+        if self.topk is not None and self.topk < 1:
+            raise ValueError(f"topk: expected at least 1, or None for no cap, found {self.topk}")
 
     @property
     def q_len(self) -> int:

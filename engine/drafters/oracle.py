@@ -57,18 +57,22 @@ class OracleDrafter(Drafter):
         self._history: dict[str, list[int]] = {}
 
     def start(self, rid: str, tokens: Sequence[int], features: Tensor) -> None:
+        """See :class:`Drafter`; features are ignored."""
         capacity = min(self.max_context, self.model.config.max_position)
         cache = CausalCache(self.model.config, capacity, self.model.dtype, self.model.device)
         self._requests[rid] = _Lookahead(rid, cache)
         self._history[rid] = list(tokens)
 
     def commit(self, rid: str, tokens: Sequence[int], features: Tensor) -> None:
+        """See :class:`Drafter`; features are ignored."""
         self._history[rid] += tokens
 
     def finish(self, rid: str) -> None:
+        """See :class:`Drafter`."""
         del self._requests[rid], self._history[rid]
 
     def draft(self, rids: Sequence[str], roots: Sequence[int]) -> Tensor:
+        """Look ahead as far as needed and blur; see :class:`Drafter`."""
         return torch.stack(
             [self._marginals(rid, root) for rid, root in zip(rids, roots, strict=True)]
         )

@@ -25,15 +25,19 @@ class PromptLookupDrafter(Drafter):
         self._history: dict[str, list[int]] = {}
 
     def start(self, rid: str, tokens: Sequence[int], features: Tensor) -> None:
+        """See :class:`Drafter`; features are ignored."""
         self._history[rid] = list(tokens)
 
     def commit(self, rid: str, tokens: Sequence[int], features: Tensor) -> None:
+        """See :class:`Drafter`; features are ignored."""
         self._history[rid] += tokens
 
     def finish(self, rid: str) -> None:
+        """See :class:`Drafter`."""
         del self._history[rid]
 
     def draft(self, rids: Sequence[str], roots: Sequence[int]) -> Tensor:
+        """Counts as log-weights; see :class:`Drafter`."""
         lines = [
             self._marginals([*self._history[rid], root])
             for rid, root in zip(rids, roots, strict=True)

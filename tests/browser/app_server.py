@@ -77,4 +77,6 @@ def _wait(address: str, process: subprocess.Popen[bytes], log: Path, seconds: fl
                     return
         except OSError:
             time.sleep(0.2)
-    raise RuntimeError(f"no healthy page after {seconds} s: {log.read_text(errors='replace')[-2000:]}")
+    raise RuntimeError(
+        f"no healthy page after {seconds} s: {log.read_text(errors='replace')[-2000:]}"
+    )

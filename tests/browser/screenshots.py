@@ -35,9 +35,7 @@ def photograph(folder: Path, traces: Path, query: str, pages: tuple[str, ...] = 
         serve(traces, Path(elsewhere)) as address,
         sync_playwright() as playwright,
     ):
-        browser = playwright.chromium.launch(
-            executable_path=chromium(), args=CHROMIUM_ARGUMENTS
-        )
+        browser = playwright.chromium.launch(executable_path=chromium(), args=CHROMIUM_ARGUMENTS)
         for theme in THEMES:
             page = browser.new_page(viewport=SIZE, color_scheme=theme)
             for name in pages:

@@ -92,8 +92,12 @@ def test_the_strip_and_the_keys_move_through_steps(page: Page, app: tuple[str, P
     click_point(page, "strip", "faults", 3)
     assert query(page)["step"] == "3"
     for keys, step in (
-        ("ArrowLeft", "2"), ("ArrowRight", "3"), ("Home", "0"), ("Shift+ArrowRight", "2"),
-        ("End", "4"), ("Shift+ArrowLeft", "3"),
+        ("ArrowLeft", "2"),
+        ("ArrowRight", "3"),
+        ("Home", "0"),
+        ("Shift+ArrowRight", "2"),
+        ("End", "4"),
+        ("Shift+ArrowLeft", "3"),
     ):
         press(page, keys)
         expect_step(page, step)
@@ -107,9 +111,15 @@ def test_the_url_reproduces_the_view(
     press(page, "ArrowLeft")
     expect_step(page, "2")
     other = browser.new_page(viewport={"width": 1440, "height": 1800})
-    open_page(other, page.url.partition("?")[0].rpartition("/")[0], name, page.url.partition("?")[2])
+    open_page(
+        other, page.url.partition("?")[0].rpartition("/")[0], name, page.url.partition("?")[2]
+    )
     expect_step(other, "2")
-    for key in {"": ("tree", "mask", "strip"), "mask_diff": ("window", "overview"), "findings": ("strip-0",)}[name]:
+    for key in {
+        "": ("tree", "mask", "strip"),
+        "mask_diff": ("window", "overview"),
+        "findings": ("strip-0",),
+    }[name]:
         assert spec(other, key) == spec(page, key)
     other.close()
 

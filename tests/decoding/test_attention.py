@@ -141,7 +141,11 @@ def test_the_grid_is_whole_tiles() -> None:
     [
         ("qo_indptr", [0, 9], r"qo_indptr\[1\]: expected at most 8 \(rows sent\), found 9"),
         ("kv_indptr", [0, 6], r"kv_indptr\[1\]: expected at most 5 \(entries of kv_indices\)"),
-        ("mask_indptr", [1, 105], r"last mask cell \+ 1: expected at most 104 \(cells\), found 105"),
+        (
+            "mask_indptr",
+            [1, 105],
+            r"last mask cell \+ 1: expected at most 104 \(cells\), found 105",
+        ),
     ],
 )
 def test_offsets_outside_a_tensor_are_faults_not_wrong_numbers(field, value, message) -> None:

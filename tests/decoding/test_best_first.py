@@ -35,10 +35,16 @@ def prefixes(tree, root: int) -> list[tuple[int, ...]]:
 
 
 @given(
-    st.integers(1, 3), st.integers(2, 5), st.integers(1, 12), st.sampled_from([None, 1, 2, 4]),
-    st.integers(0, 10**6), st.booleans(),
+    st.integers(1, 3),
+    st.integers(2, 5),
+    st.integers(1, 12),
+    st.sampled_from([None, 1, 2, 4]),
+    st.integers(0, 10**6),
+    st.booleans(),
 )
-def test_nodes_and_order_equal_an_exhaustive_search(horizon, vocab, budget, topk, seed, ties) -> None:
+def test_nodes_and_order_equal_an_exhaustive_search(
+    horizon, vocab, budget, topk, seed, ties
+) -> None:
     generator = torch.Generator().manual_seed(seed)
     if ties:
         logits = torch.randint(0, 2, (horizon, vocab), generator=generator).float()

@@ -101,7 +101,10 @@ def test_a_drafter_gets_the_features_of_exactly_the_committed_tokens() -> None:
     cache = CausalCache(MODEL.config, len(tokens))
     with torch.inference_mode():
         out = MODEL(
-            torch.tensor(tokens), torch.arange(len(tokens)), cache.attention(0), feature_layers=(0, 1)
+            torch.tensor(tokens),
+            torch.arange(len(tokens)),
+            cache.attention(0),
+            feature_layers=(0, 1),
         )
     expected = torch.cat([out.features[0], out.features[1]], dim=-1)
     assert (given - expected).abs().max() < 1e-4

@@ -32,9 +32,7 @@ def plain_of(family: str, seed: int) -> tuple[tuple[int, ...], ...]:
 
 
 def assert_lossless(family: str, seed: int, config: EngineConfig, batch: int, **how) -> list:
-    states, steps = run_engine(
-        model_of(family, seed), config, PROMPTS[:batch], NEW_TOKENS, **how
-    )
+    states, steps = run_engine(model_of(family, seed), config, PROMPTS[:batch], NEW_TOKENS, **how)
     assert [tuple(state.output) for state in states] == list(plain_of(family, seed)[:batch])
     report = check_trace(steps)
     assert report.findings == ()

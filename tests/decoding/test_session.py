@@ -1,6 +1,7 @@
 """A run from prompts to a recording, as events."""
 
 import shlex
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -87,7 +88,7 @@ def test_text_grows_as_it_is_decoded() -> None:
     for kind in (PlainTokens, TreeTokens):
         texts = [event.text for event in events if isinstance(event, kind)]
         assert len(texts) > 1
-        for shorter, longer in zip(texts, texts[1:], strict=False):
+        for shorter, longer in pairwise(texts):
             assert longer.startswith(shorter)
 
 
@@ -104,13 +105,21 @@ def test_autoregressive_records_nothing(tmp_path: Path) -> None:
     [
         ({"prompts": ()}, "prompts: expected at least one"),
         ({"prompts": ("a", " ")}, "prompts: expected at least one, none of them blank"),
-        ({"method": "magic"}, "method: expected one of ddtree, chain, autoregressive, found 'magic'"),
+        (
+            {"method": "magic"},
+            "method: expected one of ddtree, chain, autoregressive, found 'magic'",
+        ),
         ({"drafter": "x"}, "drafter: expected one of oracle, prompt-lookup"),
         ({"mode": "graph"}, "mode: expected one of eager, replay"),
         ({"backend": "x"}, "backend: expected one of addressed, dense"),
         ({"fault": "x"}, "fault: expected one of verify-width"),
         ({"fault": "stale-mask"}, "fault stale-mask: needs replay mode"),
         ({"max_new_tokens": 0}, "max_new_tokens: expected at least 1, found 0"),
+        ({"topk": 0}, "topk: expected at least 1, or None for no cap, found 0"),
+        ({"budget": 0}, "expected budget >= 1 and block_size >= 2"),
+        ({"block_size": 1}, "expected budget >= 1 and block_size >= 2"),
+        ({"accuracy": 2.0}, "accuracy: expected 0 … 1, found 2.0"),
+        ({"temperature": -1.0}, "temperature: expected a number >= 0"),
     ],
 )
 def test_impossible_settings_are_named_at_once(changes: dict, message: str) -> None:
@@ -122,10 +131,6 @@ def test_impossible_settings_are_named_at_once(changes: dict, message: str) -> N
     ("changes", "message"),
     [
         ({"max_new_tokens": 600}, "expected at most 512 positions, found"),
-        ({"budget": 0}, "expected budget >= 1 and block_size >= 2"),
-        ({"block_size": 1}, "expected budget >= 1 and block_size >= 2"),
-        ({"accuracy": 2.0}, "accuracy: expected 0 … 1, found 2.0"),
-        ({"temperature": -1.0}, "temperature: expected a number >= 0"),
         ({"mode": "replay", "captured_bs": 1}, "captured_bs: expected one of at least 2"),
     ],
 )

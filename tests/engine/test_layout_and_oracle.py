@@ -134,7 +134,9 @@ def test_the_wrong_width_reads_shifted_cells_and_leaves_rows_unwritten() -> None
     assert tree[1].tolist()[:8] == [0, 0, 0, 0, 1, 1, 1, 1]  # cells 18 … 25; its own begins at 27
     assert view.bytes[1, 5] == 1 * 13 + 5
     assert (view.cells[8:] == UNREAD).all()
-    assert (built_mask(step, Oracle(step).geometry, 0).cells == Oracle(step).intended(0).cells).all()
+    assert (
+        built_mask(step, Oracle(step).geometry, 0).cells == Oracle(step).intended(0).cells
+    ).all()
 
 
 def test_rows_of_another_requests_program_are_named() -> None:

@@ -1,4 +1,4 @@
-"""Every injector on trees of several shapes: exactly its diagnosis as the only cause, or clean where it changes nothing."""
+"""Every injector on trees of several shapes: its diagnosis as the only cause, or clean where it changes nothing."""
 
 import pytest
 import torch
@@ -71,7 +71,7 @@ def test_without_a_fault_there_is_no_finding(shape: str, graph: Graph) -> None:
 
 
 def test_the_story() -> None:
-    """Block size 8. Budget 7 is right by luck (8 rows); 16 is wrong with and without branches; mended, all are right."""
+    """Block size 8. Budget 7 is right by luck (8 rows); 16 is wrong with and without branches."""
     plain = list(decode_plain(MODEL, "r0", PROMPTS[0], NEW_TOKENS, sampler=Sampler()))
     same = {}
     for budget, topk in ((7, 1), (16, 1), (16, 4)):
@@ -102,7 +102,10 @@ def test_the_story() -> None:
 @pytest.mark.parametrize("unwritten", list(Unwritten))
 def test_unwritten_rows_are_recorded_as_they_are(unwritten: Unwritten) -> None:
     config = EngineConfig(
-        budget=16, topk=4, max_context=100, unwritten=unwritten,
+        budget=16,
+        topk=4,
+        max_context=100,
+        unwritten=unwritten,
         stages=inject("verify-width", replay=False),
     )
     _, steps = run_engine(MODEL, config, PROMPTS[:1], NEW_TOKENS)
@@ -123,7 +126,9 @@ def test_an_injectors_state_ends_with_its_run() -> None:
 
 
 def test_unknown_faults_list_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="fault: expected one of verify-width, stale-mask, .*'nonsense'"):
+    with pytest.raises(
+        ValueError, match=r"fault: expected one of verify-width, stale-mask, .*'nonsense'"
+    ):
         inject("nonsense", replay=True)
 
 

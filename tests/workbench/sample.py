@@ -23,8 +23,31 @@ from engine.step import (
     VerifyStep,
 )
 
-WORDS = [" The", " ocean", " sea", "'s", " wide", " deep", "\n", " Tides", "<b>x</b>", " of", " blue"]
-WORDS += [" water", " whale", " salt", " swim", " foam", " shore", " wind", " gull", " reef", " kelp"]
+WORDS = [
+    " The",
+    " ocean",
+    " sea",
+    "'s",
+    " wide",
+    " deep",
+    "\n",
+    " Tides",
+    "<b>x</b>",
+    " of",
+    " blue",
+]
+WORDS += [
+    " water",
+    " whale",
+    " salt",
+    " swim",
+    " foam",
+    " shore",
+    " wind",
+    " gull",
+    " reef",
+    " kelp",
+]
 PARENTS_17 = [-1, 0, 0, 1, 1, 3, 3, 2, 5, 5, 7, 8, 8, 6, 11, 10, 14]
 PARENTS_9 = PARENTS_17[:9]
 BROKEN_WIDTH = 8
@@ -57,9 +80,17 @@ def make_step(
     """A clean step; with ``width`` the backend lays out that many rows instead of budget + 1."""
     requests = tuple(_request(i, prefix_len + 5 * i + 3 * step, parents) for i in range(bs))
     config = Config(
-        budget=budget, block_size=8, topk=4, temperature=0.0, verify_rows="static",
-        num_draft_tokens=width or budget + 1, vocab_size=64, mask_layout="full",
-        mask_encoding="bytes", index_dtype="int64", kv_indptr_counts_draft=False,
+        budget=budget,
+        block_size=8,
+        topk=4,
+        temperature=0.0,
+        verify_rows="static",
+        num_draft_tokens=width or budget + 1,
+        vocab_size=64,
+        mask_layout="full",
+        mask_encoding="bytes",
+        index_dtype="int64",
+        kv_indptr_counts_draft=False,
     )
     source = Source("workbench", "0", "triton", "tiny", False, "eager", bs, bs)
     bare = VerifyStep(requests, step=step, rank=rank, source=source, config=config)
@@ -71,9 +102,7 @@ def make_step(
     mask = np.concatenate([(oracle.intended(i).cells == VISIBLE).ravel() for i in range(bs)])
     inputs = Inputs(
         input_ids=_ints(_per_row(oracle, [r.tree.tokens for r in requests], budget + 1, 0)),
-        positions=_ints(
-            _per_row(oracle, [oracle.positions(i) for i in range(bs)], budget + 1, 0)
-        ),
+        positions=_ints(_per_row(oracle, [oracle.positions(i) for i in range(bs)], budget + 1, 0)),
         seq_lens=prefixes,
         qo_indptr=_ints(np.arange(bs + 1) * used),
         kv_indptr=indptr(prefixes),
@@ -92,7 +121,12 @@ def make_step(
     ]
     links = [oracle.links(i) for i in range(bs)]
     return VerifyStep(
-        requests, step=step, rank=rank, source=source, config=config, inputs=inputs,
+        requests,
+        step=step,
+        rank=rank,
+        source=source,
+        config=config,
+        inputs=inputs,
         links=Links(tuple(a for a, _ in links), tuple(b for _, b in links)),
         outcome=Outcome(
             target_predict=predict,

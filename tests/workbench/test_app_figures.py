@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import plotly.io as pio
 import pytest
-from sample import PARENTS_9, PARENTS_17, broken_step, make_step
+from sample import PARENTS_9, broken_step, make_step
 
 from engine.checks.context import StepContext
 from engine.checks.registry import check_trace
@@ -51,7 +51,12 @@ def test_every_outcome_has_its_own_shape_and_only_faults_are_red() -> None:
 def test_tree_places_accepted_path_and_bonus_on_the_first_line() -> None:
     tree = make_tree([-1, 0, 0, 1, 2], [1, 2, 3, 4, 5])
     assert place(tree, (0, 2), with_bonus=True) == {
-        0: (0, 0), 2: (1, 0), BONUS: (2, 0), 4: (2, 1), 1: (1, 2), 3: (2, 2),
+        0: (0, 0),
+        2: (1, 0),
+        BONUS: (2, 0),
+        4: (2, 1),
+        1: (1, 2),
+        3: (2, 2),
     }
 
 
@@ -131,7 +136,9 @@ def test_folded_prefix_shows_a_wrong_cell() -> None:
     codes = difference(built.cells, mine.mask(MaskKind.INTENDED).cells, mine.num_nodes)
     figure = mask_figure(mine, built, codes, LIGHT, is_difference=True)
     band = next(part for part in figure.data if part.name == "prefix")
-    assert [int(value) for value in band.z[:, 0]] == [Code.MISSING if row == 2 else 1 for row in range(17)]
+    assert [int(value) for value in band.z[:, 0]] == [
+        Code.MISSING if row == 2 else 1 for row in range(17)
+    ]
     assert "1 differ" in figure.layout.annotations[0].text
 
 
@@ -159,7 +166,10 @@ def test_spans_follow_the_address_formula() -> None:
     context = StepContext(broken_step(0, bs=2))  # prefixes 14 and 19, width 8 for 17 rows
     used, should = as_used(context), should_be(context)
     assert [s for s in used if s.row in (0, 7)] == [
-        Span(0, 0, 0, 22), Span(0, 7, 154, 176), Span(1, 0, 176, 203), Span(1, 7, 365, 392),
+        Span(0, 0, 0, 22),
+        Span(0, 7, 154, 176),
+        Span(1, 0, 176, 203),
+        Span(1, 7, 365, 392),
     ]
     assert span_at(should, 1, 0) == Span(1, 0, 527, 563)
     assert span_at(used, 0, 8) is None
@@ -222,5 +232,3 @@ def test_a_mask_of_64_by_4096_draws_fast() -> None:
     assert measured["overview_bytes"] < 400_000
     assert measured["exact_seconds"] < 1.0
     assert measured["overview_seconds"] < 1.0
-
-

@@ -17,7 +17,10 @@ OWN = {"ddtree_workbench", "workbench", "ddtree-workbench"}
 def modules() -> set[str]:
     folder = ROOT / "workbench"
     files = {path.stem for path in folder.glob("*.py")}
-    return (files | {path.name for path in folder.iterdir() if path.is_dir()}) - {"__init__", "__pycache__"}
+    return (files | {path.name for path in folder.iterdir() if path.is_dir()}) - {
+        "__init__",
+        "__pycache__",
+    }
 
 
 def test_no_module_hides_the_standard_library_or_a_package() -> None:

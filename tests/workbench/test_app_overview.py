@@ -24,7 +24,9 @@ def pixels(png: bytes) -> np.ndarray:
     while at < len(png):
         length, name = struct.unpack(">I4s", png[at : at + 8])
         body = png[at + 8 : at + 8 + length]
-        assert struct.unpack(">I", png[at + 8 + length : at + 12 + length])[0] == zlib.crc32(name + body)
+        assert struct.unpack(">I", png[at + 8 + length : at + 12 + length])[0] == zlib.crc32(
+            name + body
+        )
         if name == b"IHDR":
             width, height = struct.unpack(">II", body[:8])
             shape = (height, width)

@@ -79,8 +79,15 @@ def test_mask_diff_lists_cells_and_quotes_the_check(traces: Path) -> None:
     table = at.dataframe[0].value
     assert len(table) == 292
     assert table.iloc[0].to_dict() | {"local row": 1} == {
-        "row": 1, "local row": 1, "node": "␠ocean", "column": 25, "sees": "2 ␠sea", "byte": 56,
-        "left": "hidden", "right": "visible", "what": "extra",
+        "row": 1,
+        "local row": 1,
+        "node": "␠ocean",
+        "column": 25,
+        "sees": "2 ␠sea",
+        "byte": 56,
+        "left": "hidden",
+        "right": "visible",
+        "what": "extra",
     }
 
 

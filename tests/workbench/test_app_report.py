@@ -64,7 +64,9 @@ def test_it_says_what_the_app_says(broken: str) -> None:
 
 def test_it_holds_every_figure_once_and_plotly_once(broken: str) -> None:
     plots = [a["id"] for tag, a in parsed(broken).tags if tag == "div" and a.get("class") == "plot"]
-    assert plots == [f"figure-{k}" for k in range(14)]  # tree, four masks, offsets, acceptance; two steps
+    assert plots == [
+        f"figure-{k}" for k in range(14)
+    ]  # tree, four masks, offsets, acceptance; two steps
     figures = json.loads(re.search(r'id="figures">(.*?)</script>', broken, re.S)[1])
     assert len(figures) == 14
     assert broken.count("* plotly.js v") == 1
@@ -83,8 +85,34 @@ def test_it_asks_nobody_for_anything(broken: str) -> None:
 def test_hostile_text_stays_text(recorded: Path) -> None:
     trace = opened(recorded, "hostile")
     page = build_report(trace, range(len(trace)), check_trace(trace).findings, include_text=True)
-    known = {"html", "head", "meta", "title", "script", "style", "body", "main", "p", "section", "h1", "h2", "figure"}
-    known |= {"figcaption", "div", "pre", "details", "summary", "ul", "li", "table", "tr", "td", "th"}
+    known = {
+        "html",
+        "head",
+        "meta",
+        "title",
+        "script",
+        "style",
+        "body",
+        "main",
+        "p",
+        "section",
+        "h1",
+        "h2",
+        "figure",
+    }
+    known |= {
+        "figcaption",
+        "div",
+        "pre",
+        "details",
+        "summary",
+        "ul",
+        "li",
+        "table",
+        "tr",
+        "td",
+        "th",
+    }
     assert {tag for tag, _ in parsed(page).tags} <= known
     assert sum(tag == "script" for tag, _ in parsed(page).tags) == 4
     assert "<script>alert(1)" not in page
@@ -98,7 +126,9 @@ def test_without_text_only_ids_are_left(recorded: Path) -> None:
     outside = page.partition("</script>")[2]
     for word in ("ocean", "whale", "Write a poem"):
         assert word not in outside
-        assert word in build_report(trace, [1], findings, include_text=True) or word == "Write a poem"
+        assert (
+            word in build_report(trace, [1], findings, include_text=True) or word == "Write a poem"
+        )
     assert "#1" in outside
 
 

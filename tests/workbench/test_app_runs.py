@@ -34,7 +34,9 @@ class Letters:
 def tiny(spec: str, *, progress) -> Target:
     progress("loading", 0.5)
     if spec == "absent":
-        raise ModelUnavailable("The model absent isn't here. Either give a folder, or a GGUF file, or download it.")
+        raise ModelUnavailable(
+            "The model absent isn't here. Either give a folder, or a GGUF file, or download it."
+        )
     return Target(spec, Path(spec), random_decoder("llama", seed=1), Letters())
 
 
@@ -54,7 +56,13 @@ def finished(job: Job, seconds: float = 60) -> Job:
 
 
 def settings(**changes: object) -> RunSettings:
-    values = {"prompts": ("Hello there",), "model": "tiny", "max_new_tokens": 12, "budget": 8, "block_size": 4}
+    values = {
+        "prompts": ("Hello there",),
+        "model": "tiny",
+        "max_new_tokens": 12,
+        "budget": 8,
+        "block_size": 4,
+    }
     return RunSettings(**{**values, **changes})
 
 
@@ -68,7 +76,10 @@ def test_a_run_records_and_its_text_is_plain_decodings(store: RunStore) -> None:
 
 def test_two_runs_do_not_interfere(store: RunStore) -> None:
     alone = finished(store.start(settings(seed=3)))
-    both = [store.start(settings(seed=3)), store.start(settings(prompts=("Other words", "And more")))]
+    both = [
+        store.start(settings(seed=3)),
+        store.start(settings(prompts=("Other words", "And more"))),
+    ]
     first, second = map(finished, both)
     assert first.tree == alone.tree
     assert set(second.tree) == {"r0", "r1"}
@@ -134,7 +145,9 @@ def test_settings_that_make_no_sense_are_refused_on_the_page(store: RunStore) ->
 def test_a_failed_run_shows_the_ways_out(store: RunStore) -> None:
     job = finished(store.start(settings(model="absent")))
     at = open_app("run", trace="clean", run=job.id)
-    assert any("Either give a folder, or a GGUF file, or download it" in error.value for error in at.error)
+    assert any(
+        "Either give a folder, or a GGUF file, or download it" in error.value for error in at.error
+    )
 
 
 def test_the_first_difference_is_marked() -> None:

@@ -99,7 +99,9 @@ def test_ranks_can_be_chosen(traces: Path) -> None:
         ({"left": ":::@", "right": "built:x:y:z"}, ""),
     ],
 )
-def test_impossible_urls_are_said_and_survived(query: dict[str, str], note: str, traces: Path) -> None:
+def test_impossible_urls_are_said_and_survived(
+    query: dict[str, str], note: str, traces: Path
+) -> None:
     for page in ("step_inspector", "mask_diff"):
         at = open_app(page, trace="pair", **query)
         assert not at.exception

@@ -15,6 +15,8 @@ def test_streamlit_run_from_another_directory(recorded: Path, tmp_path: Path) ->
     with serve(recorded, tmp_path) as address:
         with urllib.request.urlopen(address, timeout=10) as answer:
             assert b"<title>Streamlit</title>" in answer.read()
-        with urllib.request.urlopen(f"{address}/app/static/visible-space.woff", timeout=10) as answer:
+        with urllib.request.urlopen(
+            f"{address}/app/static/visible-space.woff", timeout=10
+        ) as answer:
             assert answer.read(4) == b"wOFF"
     assert "Traceback" not in (tmp_path / "server.log").read_text()

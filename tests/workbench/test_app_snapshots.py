@@ -20,7 +20,9 @@ from workbench.traces import imports_folder
 def snapshot(traces: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     trace = open_trace(traces / "broken.ddtree.arrow")
     path = tmp_path_factory.mktemp("out") / "s.zip"
-    export_snapshot(path, trace, [2], check_trace(trace).findings, selection="rank=0&step=2&request=r0&node=9")
+    export_snapshot(
+        path, trace, [2], check_trace(trace).findings, selection="rank=0&step=2&request=r0&node=9"
+    )
     return path.read_bytes()
 
 
@@ -53,9 +55,13 @@ def test_a_clean_recording_has_no_faulty_steps_to_export(traces: Path) -> None:
     assert "No step is at fault" in words(at)
 
 
-def test_an_imported_snapshot_is_shown_where_its_sender_looked(traces: Path, snapshot: bytes) -> None:
+def test_an_imported_snapshot_is_shown_where_its_sender_looked(
+    traces: Path, snapshot: bytes
+) -> None:
     at = open_app("snapshots", trace="clean")
-    at.file_uploader(key="snapshot upload").set_value(("bug.zip", snapshot, "application/zip")).run()
+    at.file_uploader(key="snapshot upload").set_value(
+        ("bug.zip", snapshot, "application/zip")
+    ).run()
     assert not at.exception
     assert "findings recorded in it" in words(at)
     at.button(key="open import").click().run()

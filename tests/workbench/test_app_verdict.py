@@ -16,13 +16,28 @@ CHECKS = tuple(f"check-{k}" for k in range(11))
 
 
 def finding(**changes) -> Finding:
-    base = Finding("I8", "mask-content", Verdict.FAULT, 3, 0, "r0", "mask-cell", "row 9 sees node 4", effect=Effect.OUTPUT)
+    base = Finding(
+        "I8",
+        "mask-content",
+        Verdict.FAULT,
+        3,
+        0,
+        "r0",
+        "mask-cell",
+        "row 9 sees node 4",
+        effect=Effect.OUTPUT,
+    )
     return replace(base, **changes)
 
 
 def skipped(name: str, needs: str) -> Finding:
     return finding(
-        check="I15", name=name, verdict=Verdict.SKIPPED, step=None, rank=None, request=None,
+        check="I15",
+        name=name,
+        verdict=Verdict.SKIPPED,
+        step=None,
+        rank=None,
+        request=None,
         message=f"{name} lacked inputs: needs {needs}",
     )
 
@@ -74,7 +89,9 @@ def test_no_steps_is_not_green() -> None:
 def test_near_ties_and_latent_findings_are_not_faults() -> None:
     tie = finding(verdict=Verdict.NEAR_TIE)
     line = headline(Report((tie, tie), (), 2, CHECKS))
-    assert line.sentence == "2 steps, 11 checks, nothing wrong, 2 near-ties (numerics, nobody's fault)"
+    assert (
+        line.sentence == "2 steps, 11 checks, nothing wrong, 2 near-ties (numerics, nobody's fault)"
+    )
     line = headline(Report((finding(verdict=Verdict.LATENT),), (), 2, CHECKS))
     assert line.level is Level.LATENT
     assert line.sentence == "step 3, request r0: row 9 sees node 4"
@@ -93,7 +110,10 @@ def test_the_line_speaks_of_a_cause_and_counts_the_others() -> None:
 
 def test_rank_and_request_are_named_where_the_message_does_not() -> None:
     assert sentence(finding(rank=2)) == "step 3, rank 2, request r0: row 9 sees node 4"
-    assert sentence(finding(message="request r0, row 9 sees node 4")) == "step 3: request r0, row 9 sees node 4"
+    assert (
+        sentence(finding(message="request r0, row 9 sees node 4"))
+        == "step 3: request r0, row 9 sees node 4"
+    )
     unread = CellPair("r1", None, 31)
     assert sentence(finding(request=None, where=Where(row=4)), unread) == (
         "step 3, request r1, row 4: reads no cell where its own is 31: row 9 sees node 4"
@@ -101,7 +121,9 @@ def test_rank_and_request_are_named_where_the_message_does_not() -> None:
 
 
 def test_groups_are_ordered_by_harm_and_keep_their_consequences() -> None:
-    slow = finding(check="I12", name="links", diagnosis="lost-child", effect=Effect.ACCEPTANCE, step=0)
+    slow = finding(
+        check="I12", name="links", diagnosis="lost-child", effect=Effect.ACCEPTANCE, step=0
+    )
     follows = finding(check="I13", name="acceptance", consequence_of="I8")
     elsewhere = finding(check="I13", name="acceptance", consequence_of="I8", step=7)
     groups = group_causes([slow, finding(), finding(step=5), follows, elsewhere])
@@ -114,4 +136,7 @@ def test_groups_are_ordered_by_harm_and_keep_their_consequences() -> None:
 
 def test_group_of_the_whole_step_says_all_requests() -> None:
     steps = [broken_step(0, bs=2)]
-    assert group_causes(check_trace(steps).findings)[0].title == "width-mismatch · 1 step · all requests · wrong text"
+    assert (
+        group_causes(check_trace(steps).findings)[0].title
+        == "width-mismatch · 1 step · all requests · wrong text"
+    )

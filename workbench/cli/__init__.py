@@ -12,7 +12,14 @@ from typing import Any
 
 import typer
 
-COMMANDS = ("run", "check", "snapshot", "convert", "fetch", "bench")  # modules of this package with a function register(app)
+COMMANDS = (
+    "run",
+    "check",
+    "snapshot",
+    "convert",
+    "fetch",
+    "bench",
+)  # modules of this package with a function register(app)
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 DEFECT = (

@@ -21,7 +21,9 @@ def register(app: typer.Typer) -> None:
 
 @commands.command()
 def decoding(
-    model: Annotated[str, typer.Option(help="smollm2, a folder, a GGUF file or a hub id.")] = "smollm2",
+    model: Annotated[
+        str, typer.Option(help="smollm2, a folder, a GGUF file or a hub id.")
+    ] = "smollm2",
     new_tokens: Annotated[int, typer.Option()] = 128,
     rounds: Annotated[int, typer.Option()] = 3,
     as_json: AsJson = False,
@@ -42,7 +44,9 @@ def decoding(
 
 @commands.command()
 def checks(
-    paths: Annotated[list[Path] | None, typer.Argument(help="Default: the bundled recordings.")] = None,
+    paths: Annotated[
+        list[Path] | None, typer.Argument(help="Default: the bundled recordings.")
+    ] = None,
     rounds: Annotated[int, typer.Option()] = 3,
     as_json: AsJson = False,
 ) -> None:

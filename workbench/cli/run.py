@@ -59,7 +59,9 @@ def register(app: typer.Typer) -> None:
 
 def run(
     prompt: Annotated[list[str], typer.Option(help="A prompt; again for a batch.")],
-    model: Annotated[str, typer.Option(help="smollm2, a folder, a GGUF file or a hub id.")] = "smollm2",
+    model: Annotated[
+        str, typer.Option(help="smollm2, a folder, a GGUF file or a hub id.")
+    ] = "smollm2",
     method: Annotated[Method, typer.Option()] = Method.DDTREE,
     drafter: Annotated[Drafter, typer.Option()] = Drafter.ORACLE,
     accuracy: Annotated[float, typer.Option(help="Of the oracle drafter, 0 … 1.")] = 0.9,
@@ -189,7 +191,9 @@ def _conclude(summary: RunSummary, checker: TraceChecker) -> int:
 
 def _compared(request: RequestSummary) -> str:
     at = request.first_difference
-    mean = sum(request.accept_lengths) / len(request.accept_lengths) if request.accept_lengths else 0
+    mean = (
+        sum(request.accept_lengths) / len(request.accept_lengths) if request.accept_lengths else 0
+    )
     accepted = f", {mean:.2f} tokens a step" if mean else ""
     if at is None:
         return f"{request.rid}: {len(request.tree_tokens)} tokens, the same as plain decoding{accepted}"

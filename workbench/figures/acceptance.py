@@ -48,22 +48,34 @@ def acceptance_paths(view: StepView, palette: Palette, selected: int | None = No
     figure = blank(palette, 170, l=84, r=16, t=22, b=8)
     figure.update_xaxes(range=[-0.5, longest - 0.4])
     figure.update_yaxes(
-        range=[-0.75, 1.6], showticklabels=True, tickmode="array", tickvals=[1, 0],
-        ticktext=[OURS, REFERENCE], tickfont={"size": 11, "color": palette.ink},
+        range=[-0.75, 1.6],
+        showticklabels=True,
+        tickmode="array",
+        tickvals=[1, 0],
+        ticktext=[OURS, REFERENCE],
+        tickfont={"size": 11, "color": palette.ink},
     )
     _lane(figure, view, palette, ours, 1, selected)
     _lane(figure, view, palette, theirs, 0, selected)
     for y, stops, what in ((1, ours, "acceptance"), (0, theirs, "plain decoding's choices")):
         if not stops:
             figure.add_annotation(
-                x=0, y=y, xanchor="left", showarrow=False, text=f"{what} not recorded",
+                x=0,
+                y=y,
+                xanchor="left",
+                showarrow=False,
+                text=f"{what} not recorded",
                 font={"size": 11, "color": palette.muted},
             )
     at = first_divergence(ours, theirs)
     if at is not None:
         figure.add_vline(x=at, line={"color": palette.fault, "width": 1, "dash": "dot"})
         figure.add_annotation(
-            x=at, y=1.55, yanchor="bottom", showarrow=False, text="✖ first difference",
+            x=at,
+            y=1.55,
+            yanchor="bottom",
+            showarrow=False,
+            text="✖ first difference",
             font={"size": 11, "color": palette.fault},
         )
     return figure
@@ -90,7 +102,9 @@ def _lane(
             "color": [look.colour(dark=palette.dark) for look in looks],
             "size": 13,
             "line": {
-                "width": [3 if stop.node == selected and selected is not None else 0 for stop in stops],
+                "width": [
+                    3 if stop.node == selected and selected is not None else 0 for stop in stops
+                ],
                 "color": palette.selected,
             },
         },

@@ -32,7 +32,13 @@ def blank(palette: Palette, height: int, **margins: int) -> go.Figure:
         dragmode=False,
         clickmode="event+select",
     )
-    hide = {"showgrid": False, "zeroline": False, "showticklabels": False, "fixedrange": True, "ticks": ""}
+    hide = {
+        "showgrid": False,
+        "zeroline": False,
+        "showticklabels": False,
+        "fixedrange": True,
+        "ticks": "",
+    }
     figure.update_xaxes(**hide)
     figure.update_yaxes(**hide)
     return figure
@@ -47,7 +53,5 @@ def unchanged_by_selection(opacity: float = 1.0) -> dict[str, Any]:
 def discrete(colours: list[str]) -> dict[str, Any]:
     """Heatmap arguments that give code ``k`` the k-th colour."""
     count = len(colours)
-    scale = [
-        [edge / count, colour] for k, colour in enumerate(colours) for edge in (k, k + 1)
-    ]
+    scale = [[edge / count, colour] for k, colour in enumerate(colours) for edge in (k, k + 1)]
     return {"colorscale": scale, "zmin": -0.5, "zmax": count - 0.5, "showscale": False}

@@ -123,8 +123,14 @@ def _band(
     whole = bool((prefix == Code.VISIBLE).all())
     note = "all visible" if whole else f"{int(is_wrong(prefix).sum())} differ"
     figure.add_annotation(
-        x=sum(BAND) / 2, y=-0.5, yanchor="bottom", yshift=2, showarrow=False, textangle=-90,
-        text=f"prefix 0 … {prefix.shape[1] - 1}<br>{note}", font={"size": 10, "color": palette.muted},
+        x=sum(BAND) / 2,
+        y=-0.5,
+        yanchor="bottom",
+        yshift=2,
+        showarrow=False,
+        textangle=-90,
+        text=f"prefix 0 … {prefix.shape[1] - 1}<br>{note}",
+        font={"size": 10, "color": palette.muted},
     )
 
 
@@ -238,10 +244,20 @@ def _axes(
     if selected is not None and 0 <= selected < view.q_len:
         line = {"color": palette.selected, "width": 2}
         figure.add_shape(
-            type="rect", x0=left, x1=view.q_len - 0.5, y0=selected - 0.5, y1=selected + 0.5,
-            line=line, fillcolor="rgba(0,0,0,0)",
+            type="rect",
+            x0=left,
+            x1=view.q_len - 0.5,
+            y0=selected - 0.5,
+            y1=selected + 0.5,
+            line=line,
+            fillcolor="rgba(0,0,0,0)",
         )
         figure.add_shape(
-            type="rect", x0=selected - 0.5, x1=selected + 0.5, y0=-0.5, y1=view.q_len - 0.5,
-            line={**line, "width": 1, "dash": "dot"}, fillcolor="rgba(0,0,0,0)",
+            type="rect",
+            x0=selected - 0.5,
+            x1=selected + 0.5,
+            y0=-0.5,
+            y1=view.q_len - 0.5,
+            line={**line, "width": 1, "dash": "dot"},
+            fillcolor="rgba(0,0,0,0)",
         )

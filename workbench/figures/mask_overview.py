@@ -14,7 +14,10 @@ from workbench.figures.mask_codes import Codes, colours
 from workbench.theme import Palette
 
 DRAWN_ROWS, DRAWN_COLUMNS = 512, 2048  # pixels of the image
-MAX_ROWS, MAX_COLUMNS = 128, 512  # fewer than the pixels they are drawn on: no browser averages one away
+MAX_ROWS, MAX_COLUMNS = (
+    128,
+    512,
+)  # fewer than the pixels they are drawn on: no browser averages one away
 
 
 def reduce_by_max(codes: Codes, max_rows: int, max_columns: int) -> tuple[Codes, int, int]:
@@ -35,7 +38,12 @@ def indexed_png(codes: Codes, hexes: list[str]) -> bytes:
     palette = b"".join(bytes.fromhex(colour.lstrip("#")) for colour in hexes)
     raw = np.concatenate([np.zeros((rows, 1), np.uint8), codes], axis=1).tobytes()
     header = struct.pack(">IIBBBBB", columns, rows, 8, 3, 0, 0, 0)
-    parts = ((b"IHDR", header), (b"PLTE", palette), (b"IDAT", zlib.compress(raw, 6)), (b"IEND", b""))
+    parts = (
+        (b"IHDR", header),
+        (b"PLTE", palette),
+        (b"IDAT", zlib.compress(raw, 6)),
+        (b"IEND", b""),
+    )
     return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(name, body) for name, body in parts)
 
 
@@ -64,12 +72,23 @@ def mask_overview(
     png = base64.b64encode(indexed_png(sharp, colours(palette, faint=True))).decode()
     figure = blank(palette, int(np.clip(rows * 6 + 50, 120, 320)), l=46, b=30, t=8)
     figure.add_layout_image(
-        source=f"data:image/png;base64,{png}", xref="x", yref="y", x=0, y=0, layer="below",
-        sizex=small.shape[1] * width, sizey=small.shape[0] * height, sizing="stretch",
+        source=f"data:image/png;base64,{png}",
+        xref="x",
+        yref="y",
+        x=0,
+        y=0,
+        layer="below",
+        sizex=small.shape[1] * width,
+        sizey=small.shape[0] * height,
+        sizing="stretch",
     )
     # An image alone gives the axes no extent; this trace does.
     figure.add_scatter(
-        name="extent", x=[0, columns], y=[0, rows], mode="markers", marker={"opacity": 0},
+        name="extent",
+        x=[0, columns],
+        y=[0, rows],
+        mode="markers",
+        marker={"opacity": 0},
         hoverinfo="skip",
     )
     font = {"size": 10, "color": palette.muted}
@@ -81,7 +100,11 @@ def mask_overview(
     if window is not None:
         top, bottom, left, right = window
         figure.add_shape(
-            type="rect", x0=left, x1=right, y0=top, y1=bottom,
+            type="rect",
+            x0=left,
+            x1=right,
+            y0=top,
+            y1=bottom,
             line={"color": palette.selected, "width": 2},
         )
     return figure

@@ -56,16 +56,27 @@ def mask_window(
         )
     font = {"size": 10, "color": palette.ink}
     figure.update_xaxes(
-        side="top", tickangle=-90, range=[left - 0.5, right - 0.5], showticklabels=True,
-        tickfont=font, **_ticks(columns, lambda c: column_label(view, c, prefix_len)),
+        side="top",
+        tickangle=-90,
+        range=[left - 0.5, right - 0.5],
+        showticklabels=True,
+        tickfont=font,
+        **_ticks(columns, lambda c: column_label(view, c, prefix_len)),
     )
     figure.update_yaxes(
-        range=[bottom - 0.5, top - 0.5], showticklabels=True, automargin=True, tickfont=font,
+        range=[bottom - 0.5, top - 0.5],
+        showticklabels=True,
+        automargin=True,
+        tickfont=font,
         **_ticks(rows, lambda r: f"{view.label(r, 10)} {r}"),
     )
     if selected is not None and top <= selected < bottom:
         figure.add_shape(
-            type="rect", x0=left - 0.5, x1=right - 0.5, y0=selected - 0.5, y1=selected + 0.5,
+            type="rect",
+            x0=left - 0.5,
+            x1=right - 0.5,
+            y0=selected - 0.5,
+            y1=selected + 0.5,
             line={"color": palette.selected, "width": 2},
         )
     return figure

@@ -29,13 +29,19 @@ def offsets_ruler(view: StepView, palette: Palette, selected: int | None = None)
     _buffer_end(figure, context, palette)
     font = {"size": 11, "color": palette.ink}
     figure.update_yaxes(
-        tickmode="array", tickvals=[1, 0], ticktext=[USED, SHOULD], showticklabels=True,
-        tickfont=font, range=[-0.62, 1.62],
+        tickmode="array",
+        tickvals=[1, 0],
+        ticktext=[USED, SHOULD],
+        showticklabels=True,
+        tickfont=font,
+        range=[-0.62, 1.62],
     )
     ends = [span.stop for span in (*(used or []), *should)]
     figure.update_xaxes(
         range=[min(0, *(s.start for s in (*(used or []), *should))), max(ends, default=1) * 1.01],
-        showticklabels=True, tickformat="d", tickfont={"size": 10, "color": palette.muted},
+        showticklabels=True,
+        tickformat="d",
+        tickfont={"size": 10, "color": palette.muted},
         title={"text": _unit(context), "font": {"size": 10, "color": palette.muted}},
     )
     _request_names(figure, view, palette, should)
@@ -71,9 +77,7 @@ def _ruler(
         y=[1 if lane == USED else 0] * len(spans),
         width=0.72,
         marker={
-            "color": [
-                palette.selected if is_selected(s) else shades[s.row % 2] for s in spans
-            ],
+            "color": [palette.selected if is_selected(s) else shades[s.row % 2] for s in spans],
             "line": {"width": [1.5 if s.row == 0 else 0.5 for s in spans], "color": palette.ink},
         },
         hovertext=[_span_text(view, span, lane) for span in spans],
@@ -97,21 +101,24 @@ def _buffer_end(figure: go.Figure, context: StepContext, palette: Palette) -> No
         return
     cells = len(buffer) * (8 if context.step.config.mask_encoding == "bits" else 1)
     figure.add_vline(
-        x=cells, line={"color": palette.ink, "width": 1.5},
+        x=cells,
+        line={"color": palette.ink, "width": 1.5},
         annotation={"text": f"buffer ends at {cells}", "font": {"size": 10}, "xanchor": "right"},
     )
 
 
-def _request_names(
-    figure: go.Figure, view: StepView, palette: Palette, should: list[Span]
-) -> None:
+def _request_names(figure: go.Figure, view: StepView, palette: Palette, should: list[Span]) -> None:
     if view.step.captured_bs == 1:
         return
     for span in (s for s in should if s.row == 0):
         requests = view.step.requests
         rid = requests[span.request].rid if span.request < len(requests) else "padded"
         figure.add_annotation(
-            x=span.start, y=-0.5, xanchor="left", showarrow=False, text=for_plotly(rid),
+            x=span.start,
+            y=-0.5,
+            xanchor="left",
+            showarrow=False,
+            text=for_plotly(rid),
             font={"size": 10, "color": palette.muted},
         )
 
@@ -147,11 +154,18 @@ def row_cells(view: StepView, palette: Palette, node: int) -> go.Figure:
         )
         if not places:
             figure.add_annotation(
-                x=0.5, xref="paper", y=y, showarrow=False, text="no program covers this row",
+                x=0.5,
+                xref="paper",
+                y=y,
+                showarrow=False,
+                text="no program covers this row",
                 font={"size": 11, "color": palette.outcome(Outcome.FAULT)},
             )
     figure.update_yaxes(
-        tickmode="array", tickvals=[1, 0], ticktext=[USED, SHOULD], showticklabels=True,
+        tickmode="array",
+        tickvals=[1, 0],
+        ticktext=[USED, SHOULD],
+        showticklabels=True,
         range=[-0.6, 1.6],
     )
     figure.update_xaxes(

@@ -37,8 +37,11 @@ def step_strip(
         width=0.82,
         marker={
             "color": [
-                palette.selected if bar.step == current
-                else palette.visible if bar.step in marked else palette.folded
+                palette.selected
+                if bar.step == current
+                else palette.visible
+                if bar.step in marked
+                else palette.folded
                 for bar in bars
             ],
         },
@@ -68,21 +71,29 @@ def _axes(
 ) -> None:
     first, last = (bars[0].step, bars[-1].step) if bars else (0, 0)
     figure.update_xaxes(
-        range=[first - 0.7, max(last, first + 20) + 0.7], showticklabels=True,
-        tickfont={"size": 10, "color": palette.muted}, tickmode="array",
+        range=[first - 0.7, max(last, first + 20) + 0.7],
+        showticklabels=True,
+        tickfont={"size": 10, "color": palette.muted},
+        tickmode="array",
         tickvals=[bar.step for bar in bars[:: max(1, -(-len(bars) // 14))]],
     )
     figure.update_yaxes(range=[0, top * 1.45])
     if current is not None:
         figure.add_annotation(
-            x=current, y=1.0, yref="paper", yanchor="bottom", showarrow=False,
-            text=f"▼ step {current}", font={"size": 11, "color": palette.selected},
+            x=current,
+            y=1.0,
+            yref="paper",
+            yanchor="bottom",
+            showarrow=False,
+            text=f"▼ step {current}",
+            font={"size": 11, "color": palette.selected},
         )
 
 
 def _hover(bar: StepBar) -> str:
     accepted = (
-        "accepted length not recorded" if bar.accept_length is None
+        "accepted length not recorded"
+        if bar.accept_length is None
         else f"accepted {bar.accept_length} tokens in {bar.requests} request(s), root included"
     )
     faults = f"<br>{mark(Outcome.FAULT).glyph} {bar.faults} finding(s)" if bar.faults else ""

@@ -204,6 +204,10 @@ def _apart(
         **unchanged_by_selection(),
     )
     figure.add_annotation(
-        x=-0.1, y=line - 0.55, text=title, showarrow=False, xanchor="left",
+        x=-0.1,
+        y=line - 0.55,
+        text=title,
+        showarrow=False,
+        xanchor="left",
         font={"size": 11, "color": palette.muted},
     )

@@ -25,7 +25,9 @@ def draw_acceptance(view: StepView, palette: Palette, node: int | None) -> None:
 
 def draw_node_table(view: StepView) -> None:
     """Each node's numbers; a row that is picked is selected everywhere."""
-    st.markdown("**Nodes**", help="what the target chose at each node, and what the drafter thought of it")
+    st.markdown(
+        "**Nodes**", help="what the target chose at each node, and what the drafter thought of it"
+    )
     event_key = f"nodes {view.step.step} {view.request}"
     rows = node_table(view)
     st.dataframe(
@@ -38,7 +40,9 @@ def draw_node_table(view: StepView) -> None:
         column_config={
             "node": st.column_config.NumberColumn(width=55),
             "": st.column_config.TextColumn(width=35),
-            "margin": st.column_config.NumberColumn("margin, logits", help=explain("margin"), width=85),
+            "margin": st.column_config.NumberColumn(
+                "margin, logits", help=explain("margin"), width=85
+            ),
             "log-probability": st.column_config.NumberColumn(
                 "log-prob.", help=explain("log-probability"), width=70
             ),
@@ -46,7 +50,9 @@ def draw_node_table(view: StepView) -> None:
                 "drafter rank", help=explain("drafter's rank"), width=80
             ),
             "logit difference": st.column_config.NumberColumn(
-                "logit diff.", help="largest difference of the row's logits from the dense reference", width=70
+                "logit diff.",
+                help="largest difference of the row's logits from the dense reference",
+                width=70,
             ),
         },
     )
@@ -91,7 +97,9 @@ def node_table(view: StepView) -> dict[str, list[Any]]:
         "": [mark(view.outcome(n)).glyph for n in nodes],
         "token": [view.text_of(int(view.tree.tokens[n])) for n in nodes],
         "target's choice": [
-            f"{cross} {view.text_of(view.choice(n))}" if n in changed else view.text_of(view.choice(n))
+            f"{cross} {view.text_of(view.choice(n))}"
+            if n in changed
+            else view.text_of(view.choice(n))
             for n in nodes
         ],
         "plain decoding's": [view.text_of(view.reference_choice(n)) for n in nodes],

@@ -40,8 +40,10 @@ def chain_text(view: StepView) -> str:
     """``intended = built ≠ addressed: the metadata is wrong``."""
     built, addressed = (against_intended(view, k) for k in (MaskKind.BUILT, MaskKind.ADDRESSED))
     if built is None or addressed is None:
-        return "intended only: the recording holds no mask to compare it with" if built is None else (
-            f"intended {_sign(built)} built; addressed not recorded"
+        return (
+            "intended only: the recording holds no mask to compare it with"
+            if built is None
+            else (f"intended {_sign(built)} built; addressed not recorded")
         )
     shown = (view.mask(MaskKind.BUILT), view.mask(MaskKind.ADDRESSED))
     rows = slice(view.num_nodes)
@@ -64,13 +66,18 @@ def counts_text(codes: Codes, kind: str) -> str:
     wrong = is_wrong(codes)
     if not wrong.any():
         return f"{kind} against intended: no cell differs"
-    counts = {code: int((codes == code).sum()) for code in (Code.EXTRA, Code.MISSING, Code.UNCOVERED)}
+    counts = {
+        code: int((codes == code).sum()) for code in (Code.EXTRA, Code.MISSING, Code.UNCOVERED)
+    }
     parts = [
         text
         for code, text in (
             (Code.EXTRA, f"{counts[Code.EXTRA]} extra (+)"),
             (Code.MISSING, f"{counts[Code.MISSING]} missing (−)"),
-            (Code.UNCOVERED, f"{counts[Code.UNCOVERED]} missing in rows that no program covers (·)"),
+            (
+                Code.UNCOVERED,
+                f"{counts[Code.UNCOVERED]} missing in rows that no program covers (·)",
+            ),
         )
         if counts[code]
     ]
@@ -88,7 +95,11 @@ def draw_mask(view: StepView, palette: Palette, node: int | None) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown("**Mask**")
         st.segmented_control(
-            "mask", TABS, label_visibility="collapsed", required=True, help=None,
+            "mask",
+            TABS,
+            label_visibility="collapsed",
+            required=True,
+            help=None,
             **urlstate.widget("mask", tab),
         )
         st.toggle("open prefix", **urlstate.widget("prefix", opened))
@@ -129,7 +140,12 @@ def _draw_one(
         st.info(f"The {kind} mask cannot be shown: the recording lacks {NEEDS[kind]}.")
         return
     figure = mask_figure(
-        view, shown, plain(shown.cells), palette, node, open_prefix=opened,
+        view,
+        shown,
+        plain(shown.cells),
+        palette,
+        node,
+        open_prefix=opened,
         beside=view.mask(MaskKind.INTENDED),
     )
     draw(figure, "mask", f"{kind} mask; a click selects the row's node", pick_node)

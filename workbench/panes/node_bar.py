@@ -19,7 +19,9 @@ def draw_node_bar(view: StepView, node: int | None) -> None:
     with st.container(border=True, key="node-bar"):
         if node is None:
             with st.container(horizontal=True, vertical_alignment="center"):
-                st.markdown("No node is selected: click one in the tree, the mask, the ruler or the table.")
+                st.markdown(
+                    "No node is selected: click one in the tree, the mask, the ruler or the table."
+                )
                 st.button("Select the root", on_click=pick_node, args=(0,))
             return
         st.markdown(" · ".join([_title(view, node), *(f"{k} {v}" for k, v in facts(view, node))]))
@@ -62,7 +64,11 @@ def facts(view: StepView, node: int) -> list[tuple[str, str]]:
     used, should_be = row_spans(view, node)
     if should_be is not None:
         span = f"{should_be.start} – {should_be.stop - 1}"
-        mine = "none: no program covers this row" if used is None else f"{used.start} – {used.stop - 1}"
+        mine = (
+            "none: no program covers this row"
+            if used is None
+            else f"{used.start} – {used.stop - 1}"
+        )
         found.append((f"row {row} cells", both(mine, span)))
     return found
 

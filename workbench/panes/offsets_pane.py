@@ -20,7 +20,9 @@ def draw_offsets(view: StepView, palette: Palette, node: int | None) -> None:
     """Rulers, the selected row's cells, and the numbers."""
     st.markdown("**Offsets**", help=explain("mask_indptr"))
     if view.step.inputs.mask_indptr is None or view.step.inputs.qo_indptr is None:
-        st.info("The rulers need `inputs.mask_indptr` and `inputs.qo_indptr`, which the recording lacks.")
+        st.info(
+            "The rulers need `inputs.mask_indptr` and `inputs.qo_indptr`, which the recording lacks."
+        )
         return
     draw(offsets_ruler(view, palette, node), "offsets", "rows in the mask buffer", pick_node)
     if node is not None and view.well_formed:
@@ -48,7 +50,9 @@ def arithmetic(context: StepContext) -> str:
     )
     for name, found, expected in pairs:
         same = np.array_equal(found, expected)
-        lines.append(f"{name:12}{_numbers(found)}" + ("" if same else f"  ✖ should be {_numbers(expected)}"))
+        lines.append(
+            f"{name:12}{_numbers(found)}" + ("" if same else f"  ✖ should be {_numbers(expected)}")
+        )
     return "\n".join(lines)
 
 

@@ -11,7 +11,9 @@ import streamlit as st
 from workbench.figures.base import CONFIG
 
 
-def draw(figure: go.Figure, key: str, alt: str, on_pick: Callable[[int], None] | None = None) -> None:
+def draw(
+    figure: go.Figure, key: str, alt: str, on_pick: Callable[[int], None] | None = None
+) -> None:
     """Draw a figure. ``on_pick`` is called with the ``customdata`` of the point that was clicked."""
     if on_pick is None:
         st.plotly_chart(figure, key=key, theme=None, config=CONFIG, alt=alt)

@@ -63,7 +63,9 @@ def draw_text(loaded: Loaded, selection: Selection) -> None:
         st.code(excerpt(result.ours, result, texts), language=None, wrap_lines=True)
     with right:
         st.caption("plain decoding")
-        st.code(excerpt(result.plain[: len(result.ours)], result, texts), language=None, wrap_lines=True)
+        st.code(
+            excerpt(result.plain[: len(result.ours)], result, texts), language=None, wrap_lines=True
+        )
 
 
 def summary(result: TextComparison, texts: Mapping[int, str]) -> str:

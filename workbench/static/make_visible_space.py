@@ -12,7 +12,16 @@ from fontTools.pens.ttGlyphPen import TTGlyphPen
 from fontTools.ttLib.tables._g_l_y_f import Glyph
 
 EM, ADVANCE = 1000, 600
-BOX = [(70, 160), (70, -120), (530, -120), (530, 160), (450, 160), (450, -40), (150, -40), (150, 160)]
+BOX = [
+    (70, 160),
+    (70, -120),
+    (530, -120),
+    (530, 160),
+    (450, 160),
+    (450, -40),
+    (150, -40),
+    (150, 160),
+]
 
 
 def open_box() -> Glyph:

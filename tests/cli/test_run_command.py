@@ -1,0 +1,115 @@
+"""``ddtree run`` in a process of its own, on a tiny model in a folder."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from engine.trace import open_trace
+
+MAIN = "from workbench.cli import main; main()"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A tiny Llama with a tokenizer of single bytes, as a Hugging Face folder."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    folder = tmp_path_factory.mktemp("tiny")
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=256, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=512,
+        initializer_range=0.4, eos_token_id=None, bos_token_id=None,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(folder)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    inner = Tokenizer(models.BPE({c: i for i, c in enumerate(alphabet)}, []))
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    PreTrainedTokenizerFast(tokenizer_object=inner).save_pretrained(folder)
+    return str(folder)
+
+
+def ddtree(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", MAIN, *words], capture_output=True, text=True, cwd=cwd, timeout=120
+    )
+
+
+def test_a_clean_run_records_and_exits_0(model: str, tmp_path: Path) -> None:
+    done = ddtree(
+        "run", "--prompt", "hello", "--prompt", "world!", "--model", model,
+        "--max-new-tokens", "20", "--mode", "replay", "--out", "a.ddtree.arrow", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "r0: 20 tokens, the same as plain decoding" in done.stdout
+    assert "nothing wrong" in done.stdout
+    trace = open_trace(tmp_path / "a.ddtree.arrow")
+    assert [p.text for p in trace.header.prompts] == ["hello", "world!"]
+
+
+def test_a_faulty_run_exits_1_and_names_the_cause(model: str, tmp_path: Path) -> None:
+    done = ddtree(
+        "run", "--prompt", "hello", "--model", model, "--fault", "verify-width",
+        "--max-new-tokens", "20", "--out", "b.ddtree.arrow", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "differs from plain decoding at token" in done.stdout
+    assert "`num_draft_tokens`" in done.stdout
+    again = ddtree("check", "b.ddtree.arrow", cwd=tmp_path)
+    assert again.returncode == 1
+    assert "width-mismatch" in again.stdout
+
+
+def test_a_recording_is_never_overwritten(model: str, tmp_path: Path) -> None:
+    (tmp_path / "c.ddtree.arrow").write_text("mine")
+    done = ddtree("run", "--prompt", "x", "--model", model, "--out", "c.ddtree.arrow", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "exists already" in done.stderr
+    assert (tmp_path / "c.ddtree.arrow").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--fault", "nonsense"), "fault: expected one of verify-width"),
+        (("--fault", "stale-mask"), "needs replay mode"),
+        (("--budget", "0"), "budget >= 1"),
+        (("--model", "no/such/model/here"), "expected smollm2"),
+        (("--max-new-tokens", "100000"), "positions"),
+    ],
+)
+def test_wrong_calls_get_one_line_and_status_2(words, message, model: str, tmp_path: Path) -> None:
+    base = () if "--model" in words else ("--model", model)
+    done = ddtree("run", "--prompt", "x", *base, *words, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.glob("*.arrow"))
+
+
+def test_stopping_keeps_what_was_recorded(model: str, tmp_path: Path) -> None:
+    path = tmp_path / "d.ddtree.arrow"
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, "run", "--prompt", "hello", "--model", model, "--budget", "1",
+         "--topk", "1", "--block-size", "2", "--max-new-tokens", "450", "--out", str(path)],
+        stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline and (not path.exists() or path.stat().st_size < 40_000):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "steps recorded in" in errors
+    trace = open_trace(path)
+    assert len(trace) > 0
+    assert not trace.truncated
