@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -153,10 +154,11 @@ def addressed_mask(
     first_row = int(geometry.qo_indptr[request])
     cells = np.full((q_len, prefix_len + q_len), UNREAD, np.int8)
     places = np.full(cells.shape, -1, np.int64)
+    programs = _programs(inputs.qo_indptr, inputs.max_extend_len, range(first_row, first_row + q_len))
+    known = min(len(inputs.mask_indptr), len(inputs.kv_indptr)) - 1
     foreign = []
-    for row in range(q_len):
-        program = _program_of(inputs.qo_indptr, inputs.max_extend_len, first_row + row)
-        if program is None or program >= len(inputs.mask_indptr) - 1:
+    for row, program in enumerate(programs):
+        if not 0 <= program < known:
             continue
         if program != request:
             foreign.append(row)
@@ -164,14 +166,19 @@ def addressed_mask(
     return MaskView(MaskKind.ADDRESSED, prefix_len, cells, places, tuple(foreign))
 
 
-def _program_of(qo_indptr: Int64, max_extend_len: int | None, flat_row: int) -> int | None:
-    """Request whose program computes a flat row, None if there is none."""
-    for program in range(len(qo_indptr) - 1):
-        start, end = int(qo_indptr[program]), int(qo_indptr[program + 1])
-        if start <= flat_row < end:
-            covered = end - start if max_extend_len is None else _tiled(max_extend_len)
-            return program if flat_row - start < covered else None
-    return None
+def _programs(qo_indptr: Int64, max_extend_len: int | None, rows: range) -> list[int]:
+    """Request whose program computes each flat row, -1 where there is none."""
+    owners = np.full(len(rows), -1, np.int64)
+    taken = np.zeros(len(rows), np.bool_)
+    for program, (start, end) in enumerate(pairwise(qo_indptr.tolist())):
+        low, high = max(start, rows.start) - rows.start, min(end, rows.stop) - rows.start
+        if low >= high:
+            continue
+        covered = end if max_extend_len is None else start + _tiled(max_extend_len)
+        free = np.flatnonzero(~taken[low:high]) + low
+        owners[free[free < covered - rows.start]] = program
+        taken[low:high] = True
+    return [int(owner) for owner in owners]
 
 
 QUERY_TILE = 64  # rows of one program: the smallest that SGLang's kernel uses
@@ -207,35 +214,36 @@ def _read_row(
     base = int(inputs.mask_indptr[program]) + (first_row + row - start) * (mask_prefix + width)
     cells[:] = HIDDEN
     if program == request:
-        known = min(kv_len, prefix_len)
+        known = max(min(kv_len, prefix_len), 0)
         cells[:known] = VISIBLE
         if reads_prefix and not geometry.qlen_only:
-            cells[:known], places[:known] = _read(step, geometry, program, base + np.arange(known))
-    local = (
-        start + np.arange(width) - first_row
-    )  # this request's rows that the program's tree columns fall on
-    inside = (local >= 0) & (local < geometry.q_lens[request])
-    columns = prefix_len + local[inside]
-    cell_ids = (base + mask_prefix + np.arange(width))[inside]
-    cells[columns], places[columns] = _read(step, geometry, program, cell_ids)
+            cells[:known], places[:known] = _read(step, geometry, program, base, known)
+    # This request's rows that the program's tree columns fall on.
+    low = max(start, first_row)
+    high = max(min(start + width, first_row + int(geometry.q_lens[request])), low)
+    columns = slice(prefix_len + low - first_row, prefix_len + high - first_row)
+    first = base + mask_prefix + low - start
+    cells[columns], places[columns] = _read(step, geometry, program, first, high - low)
+
+
+FAR = 1 << 60  # beyond every buffer; offsets past it are as good as this one
 
 
 def _read(
-    step: VerifyStep, geometry: Geometry, program: int, cell_ids: Int64
+    step: VerifyStep, geometry: Geometry, program: int, first: int, count: int
 ) -> tuple[Cells, Int64]:
-    """Values of cells by their number (UNREAD outside the buffer) and the bytes that they lie in."""
+    """Values of cells from number ``first`` on (UNREAD outside the buffer) and the bytes that they lie in."""
     buffer = step.inputs.custom_mask
-    assert buffer is not None
-    assert step.inputs.mask_indptr is not None
-    bit = np.zeros_like(cell_ids)
-    places = cell_ids
+    assert buffer is not None and step.inputs.mask_indptr is not None
+    places = min(max(first, -FAR), FAR) + np.arange(count, dtype=np.int64)
+    bit = np.zeros_like(places)
     if geometry.bits:
-        inner = cell_ids - step.inputs.mask_indptr[program]
-        starts = (
-            geometry.byte_indptr if step.inputs.byte_indptr is None else step.inputs.byte_indptr
-        )
-        places, bit = starts[program] + inner // 8, inner % 8
-    values = np.full(len(cell_ids), UNREAD, np.int8)
+        inner = places - step.inputs.mask_indptr[program]
+        recorded = step.inputs.byte_indptr
+        starts = geometry.byte_indptr if recorded is None else recorded
+        start = int(starts[program]) if program < len(starts) else FAR
+        places, bit = start + inner // 8, inner % 8
+    values = np.full(count, UNREAD, np.int8)
     inside = (places >= 0) & (places < len(buffer))
     raw = buffer[places[inside]]
     values[inside] = (raw >> bit[inside].astype(np.uint8)) & 1 if geometry.bits else raw != 0

@@ -50,13 +50,11 @@ class Oracle:
 
     def _rows_of(self, tree: DraftTree) -> int:
         budget = self.step.config.budget
-        if not self.is_static or budget is None:
-            return tree.num_nodes
-        return max(budget + 1, tree.num_nodes)
+        return tree.num_nodes if not self.is_static or budget is None else budget + 1
 
     def _padded_rows(self) -> int:
         budget = self.step.config.budget
-        return 1 if budget is None else budget + 1
+        return 1 if not self.is_static or budget is None else budget + 1
 
     @cached_property
     def prefix_lens(self) -> Int64:
@@ -85,10 +83,14 @@ class Oracle:
         start = int(self.geometry.qo_indptr[request])
         return range(start, start + int(self.q_lens[request]))
 
+    def num_verified(self, request: int) -> int:
+        """Nodes that have a row: all, unless the tree is larger than what a static step was laid out for."""
+        return min(self.trees[request].num_nodes, int(self.q_lens[request]))
+
     def real_rows(self, request: int) -> range:
         """Flat rows of a live request's nodes."""
         start = int(self.geometry.qo_indptr[request])
-        return range(start, start + self.trees[request].num_nodes)
+        return range(start, start + self.num_verified(request))
 
     def positions(self, request: int) -> Int64:
         """Position of each node: prefix length + depth, int64 [num_nodes]."""
@@ -124,7 +126,9 @@ class Oracle:
 
     def _tree_columns(self, request: int, node: int) -> list[int]:
         return [
-            other for other in self.trees[request].paths[node] if self.sees(request, node, other)
+            other
+            for other in self.trees[request].paths[node]
+            if other < self.q_lens[request] and self.sees(request, node, other)
         ]
 
     def _bytes(self, request: int, shape: tuple[int, ...]) -> Int64:
@@ -156,14 +160,8 @@ class Oracle:
 
         ``target_predict``: per flat row, [rows]. Of two siblings with the same token the first is taken.
         """
-        tree, first = self.trees[request], int(self.geometry.qo_indptr[request])
-        path = [0]
-        while True:
-            wanted = int(target_predict[first + path[-1]])
-            fitting = [child for child in tree.children[path[-1]] if tree.tokens[child] == wanted]
-            if not fitting or len(path) > tree.num_nodes:
-                return path
-            path.append(fitting[0])
+        rows = self.real_rows(request)
+        return walk_tree(self.trees[request], target_predict[rows.start : rows.stop])
 
     def reads_prefix(self) -> bool:
         """Whether the recorded attention backend reads prefix columns of the mask.
@@ -172,4 +170,18 @@ class Oracle:
         other backend does.
         """
         source = self.step.source
-        return bool(source.deterministic) or source.attention_backend not in PREFIX_SKIPPING
+        backend = (source.attention_backend or "").lower()
+        return bool(source.deterministic) or backend not in PREFIX_SKIPPING
+
+
+def walk_tree(tree: DraftTree, predict: Int64) -> list[int]:
+    """Nodes accepted from the root on; ``predict`` by node, nodes without an entry are never reached."""
+    path = [0]
+    while path[-1] < len(predict) and len(path) <= tree.num_nodes:
+        wanted = int(predict[path[-1]])
+        below = (child for child in tree.children[path[-1]] if child < len(predict))
+        child = next((child for child in below if tree.tokens[child] == wanted), None)
+        if child is None:
+            break
+        path.append(child)
+    return path

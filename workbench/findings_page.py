@@ -48,7 +48,8 @@ def _filtered(groups: list[CauseGroup]) -> list[CauseGroup]:
 
 
 def _toolbar(now: Current, groups: list[CauseGroup], shown: list[CauseGroup]) -> None:
-    assert now.loaded is not None and now.entry is not None
+    assert now.loaded is not None
+    assert now.entry is not None
     with st.container(horizontal=True, vertical_alignment="center"):
         st.segmented_control(
             "show",
@@ -80,7 +81,8 @@ def _draw_clean(loaded: Loaded) -> None:
 
 
 def _draw_group(now: Current, group: CauseGroup, number: int) -> None:
-    assert now.loaded is not None and now.selection is not None
+    assert now.loaded is not None
+    assert now.selection is not None
     sign = f":red[{mark(Outcome.FAULT).glyph}] " if group.verdict == "fault" else ""
     title = f"{sign}**{message(group.title)}** · {group.check} {group.name}"
     with st.expander(title, expanded=number == 0):

@@ -1,4 +1,6 @@
-"""The header that all pages share: recording, rank, step, request, node; and the verdict line below it."""
+"""The header that all pages share: recording, rank, step, request, node; and the verdict line below
+it.
+"""
 
 from __future__ import annotations
 

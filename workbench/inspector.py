@@ -1,4 +1,6 @@
-"""The step inspector: what one step handed to the attention kernel, beside what it should have been."""
+"""The step inspector: what one step handed to the attention kernel, beside what it should have
+been.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def draw_inspector() -> None:
 
 def _draw_step(now: Current) -> None:
     view, selection, colours = now.view, now.selection, now.palette
-    assert view is not None and selection is not None and now.loaded is not None
+    assert view is not None
+    assert selection is not None
+    assert now.loaded is not None
     left, right = st.columns([5, 6], gap="medium")
     with left:
         draw_tree(view, colours, selection.node)

@@ -69,7 +69,9 @@ def draw_mask_diff() -> None:
 def _sides(now: Current) -> tuple[Side, Side]:
     """Both sides from the URL; by default intended against what the kernel reads."""
     selection, view = now.selection, now.view
-    assert selection is not None and view is not None and selection.rid is not None
+    assert selection is not None
+    assert view is not None
+    assert selection.rid is not None
     base = Side(MaskKind.INTENDED, selection.step, selection.rank, selection.rid)
     shown = replace(base, kind=effective(view) or MaskKind.INTENDED)
     return parse(urlstate.get("left"), base), parse(urlstate.get("right"), shown)
@@ -174,7 +176,9 @@ def _summary(compared: Compared) -> str:
         for code in (Code.EXTRA, Code.MISSING, Code.UNCOVERED)
     }
     rows = len(np.unique(wrong[:, 0]))
-    parts = f"{counts[Code.EXTRA]} extra, {counts[Code.MISSING]} missing, {counts[Code.UNCOVERED]} missing in rows never read"
+    parts = f"{counts[Code.EXTRA]} extra, {counts[Code.MISSING]} missing"
+    if counts[Code.UNCOVERED]:
+        parts += f", {counts[Code.UNCOVERED]} missing in rows that no program covers"
     return f"**{len(wrong)} of {compared.codes.size} cells differ** in {rows} rows: {parts}"
 
 

@@ -1,7 +1,7 @@
 """What became of a row: one colour and one shape each, in both themes, nowhere else.
 
-Colours follow Okabe and Ito's set, so that they stay apart for colour-blind readers; the shape says the same again.
-Red belongs to faults alone.
+Colours follow Okabe and Ito's set, so that they stay apart for colour-blind readers; the shape says
+the same again. Red belongs to faults alone.
 """
 
 from __future__ import annotations

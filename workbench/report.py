@@ -1,8 +1,9 @@
 """One self-contained HTML page about some steps of a recording, for attaching to a bug.
 
-Plotly's script is inlined once and a content policy forbids every request, so the page opens without a network and
-sends nothing. All text is escaped. Figures are drawn in the light palette and recoloured where the reader's system is
-dark. Without ``include_text`` tokens appear as ids and prompts not at all.
+Plotly's script is inlined once and a content policy forbids every request, so the page opens
+without a network and sends nothing. All text is escaped. Figures are drawn in the light palette and
+recoloured where the reader's system is dark. Without ``include_text`` tokens appear as ids and
+prompts not at all.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ KINDS = (MaskKind.INTENDED, MaskKind.BUILT, MaskKind.ADDRESSED)
 def build_report(
     trace: Trace, steps: Sequence[int], findings: Sequence[Finding], *, include_text: bool = False
 ) -> str:
-    """``steps``: positions in the trace. ``findings``: of any steps; those of these steps are shown."""
+    """``steps``: positions in the trace. ``findings``: of any steps; those of these steps are
+    shown.
+    """
     contexts = {position: _context(trace, position) for position in steps}
     keys = {(c.step.step, c.step.rank) for c in contexts.values()}
     about = [f for f in findings if (f.step, f.rank) in keys]

@@ -1,4 +1,6 @@
-"""Run: the engine on a model of your own choice, with or without a fault, text appearing as it is written."""
+"""Run: the engine on a model of your own choice, with or without a fault, text appearing as it is
+written.
+"""
 
 from __future__ import annotations
 
@@ -151,7 +153,8 @@ def _draw_result(job: Job) -> None:
     if job.state is State.STOPPED:
         st.warning(f"Stopped after {len(job.bars)} recorded steps; they are kept.")
     elif job.summary is not None:
-        seconds = f"plain decoding {job.summary.plain_seconds:.1f} s, {job.settings.method} {job.summary.tree_seconds:.1f} s"
+        plain, tree = job.summary.plain_seconds, job.summary.tree_seconds
+        seconds = f"plain decoding {plain:.1f} s, {job.settings.method} {tree:.1f} s"
         st.markdown(f"**{result_text(job)}** · {seconds}")
     if not job.bars:
         st.caption("No verify step was recorded, so there is nothing to inspect.")

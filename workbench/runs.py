@@ -1,4 +1,6 @@
-"""Runs of the engine in background threads, kept by the process: a session dies with its socket, a run does not."""
+"""Runs of the engine in background threads, kept by the process: a session dies with its socket, a
+run does not.
+"""
 
 from __future__ import annotations
 
@@ -133,12 +135,14 @@ class Job:
         self.error, self.state = message, State.FAILED
 
 
-class Stopped(Exception):  # noqa: N818
+class Stopped(Exception):
     """The user ended the run."""
 
 
 class RunStore:
-    """All runs of this process, by id; models are loaded once and shared, since a run only reads them."""
+    """All runs of this process, by id; models are loaded once and shared, since a run only reads
+    them.
+    """
 
     def __init__(self, load: Callable[..., Target] = load_target):
         self._load, self._lock = load, threading.Lock()

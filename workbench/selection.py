@@ -11,7 +11,9 @@ from workbench.loaded import Loaded
 
 @dataclass(frozen=True)
 class Selection:
-    """What is selected in a recording that has steps. ``notes`` say what of the URL could not be had."""
+    """What is selected in a recording that has steps. ``notes`` say what of the URL could not be
+    had.
+    """
 
     rank: int
     step: int
@@ -75,7 +77,9 @@ def asked() -> dict[str, str | None]:
 
 
 def go_to(finding: Finding, *, rid: str | None = None, node: int | None = None) -> None:
-    """Select the place of a finding. ``rid``, ``node``: where a finding of the whole step first shows."""
+    """Select the place of a finding. ``rid``, ``node``: where a finding of the whole step first
+    shows.
+    """
     chosen_rid, chosen_node = finding.request or rid, finding.where.node if node is None else node
     urlstate.put(step=finding.step, rank=finding.rank, request=chosen_rid, node=chosen_node)
 

@@ -1,6 +1,7 @@
 """The two sides of a mask difference: any mask of any step, rank, request and recording.
 
-A side is written as ``mask:step:rank:request`` or ``mask:step:rank:request@recording``, which is what the URL holds.
+A side is written as ``mask:step:rank:request`` or ``mask:step:rank:request@recording``, which is
+what the URL holds.
 """
 
 from __future__ import annotations
@@ -83,7 +84,9 @@ class Compared:
 
 
 def compare(left: MaskView, right: MaskView, num_nodes: int) -> Compared:
-    """Masks of different size are aligned at the first tree column; what only one side has is never read."""
+    """Masks of different size are aligned at the first tree column; what only one side has is never
+    read.
+    """
     note = ""
     if left.cells.shape != right.cells.shape:
         note = (

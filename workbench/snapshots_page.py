@@ -42,7 +42,8 @@ def draw_snapshots() -> None:
 
 
 def _draw_export(now: Current, loaded: Loaded) -> None:
-    assert now.selection is not None and now.entry is not None
+    assert now.selection is not None
+    assert now.entry is not None
     choice = st.radio("steps", (THIS, FAULTY, RANGE), key="snapshot steps", horizontal=True)
     positions = _positions(now, loaded, choice)
     texts = st.toggle(
@@ -88,7 +89,8 @@ def _positions(now: Current, loaded: Loaded, choice: str) -> list[int]:
 def _build(
     now: Current, loaded: Loaded, positions: tuple[int, ...], texts: bool
 ) -> tuple[bytes, SnapshotSummary]:
-    assert now.selection is not None and now.entry is not None
+    assert now.selection is not None
+    assert now.entry is not None
     chosen = {name: urlstate.get(name) for name in urlstate.SELECTION if name != "trace"}
     selection = urlencode({name: value for name, value in chosen.items() if value is not None})
     return _packed(loaded, loaded.trace.digest, positions, texts, selection)
@@ -188,7 +190,9 @@ def _take(name: str, data: bytes) -> None:
 
 
 def keep(name: str, data: bytes) -> tuple[str, Snapshot]:
-    """Store an upload under its name and content; returns its key. Raises as ``import_snapshot`` does."""
+    """Store an upload under its name and content; returns its key. Raises as ``import_snapshot``
+    does.
+    """
     if len(data) > LARGEST:
         raise ValueError(f"expected at most {size_text(LARGEST)}, found {size_text(len(data))}")
     digest = hashlib.sha256(data).hexdigest()[:8]

@@ -1,7 +1,8 @@
 """StepView: one request of one step, as the figures and panes read it.
 
-Facts are looked up in the record, the oracle and the findings; nothing is judged here. Nodes are numbered as rows of
-the request: ``0 … num_nodes-1`` are the tree's, ``num_nodes … q_len-1`` padding.
+Facts are looked up in the record, the oracle and the findings; nothing is judged here. Nodes are
+numbered as rows of the request: ``0 … num_nodes-1`` are the tree's, ``num_nodes … q_len-1``
+padding.
 """
 
 from __future__ import annotations
@@ -200,7 +201,9 @@ class StepView:
 
     @cached_property
     def misread_rows(self) -> frozenset[int]:
-        """Nodes whose row is read from the wrong cells: a finding about extents lists its first cells only."""
+        """Nodes whose row is read from the wrong cells: a finding about extents lists its first
+        cells only.
+        """
         if not self.well_formed or not self.context.can_address():
             return frozenset()
         difference = self.context.difference(self.context.addressed[self.request], self.request)

@@ -13,7 +13,9 @@ MONO = (
 
 @dataclass(frozen=True)
 class Palette:
-    """Colours of one theme. ``extra`` and ``missing`` are two colours and never the ends of one scale."""
+    """Colours of one theme. ``extra`` and ``missing`` are two colours and never the ends of one
+    scale.
+    """
 
     dark: bool
     background: str

@@ -1,7 +1,9 @@
-"""Token texts as they may be shown: whitespace made visible, control characters named, markup disarmed.
+"""Token texts as they may be shown: whitespace made visible, control characters named, markup
+disarmed.
 
-Token text comes from models and strangers. Plotly reads some HTML in labels and hover texts and ``%{…}`` in
-templates; Streamlit reads Markdown. Everything shown passes through one of the three functions below.
+Token text comes from models and strangers. Plotly reads some HTML in labels and hover texts and
+``%{…}`` in templates; Streamlit reads Markdown. Everything shown passes through one of the three
+functions below.
 """
 
 from __future__ import annotations

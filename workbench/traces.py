@@ -1,4 +1,6 @@
-"""Which recordings there are: those that came along, the user's own, imported snapshots, and any path."""
+"""Which recordings there are: those that came along, the user's own, imported snapshots, and any
+path.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """State that lives in the URL: what is selected, and how each page looks at it.
 
-The query string is the one source of truth. Streamlit drops it when the user changes the page, so the session keeps a
-copy and puts it back; copying the URL reproduces the view on every page.
+The query string is the one source of truth. Streamlit drops it when the user changes the page, so
+the session keeps a copy and puts it back; copying the URL reproduces the view on every page.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The one sentence at the top of every page: place, expected, found, cause, effect, in words of the trace.
+"""The one sentence at the top of every page: place, expected, found, cause, effect, in words of the
+trace.
 
-A pure function of the report; where the sentence names cells of the mask buffer, the caller looks them up
-(:func:`workbench.cells.cells_of`). Never a bare OK: what was checked, and what could not be, is said too.
+A pure function of the report; where the sentence names cells of the mask buffer, the caller looks
+them up (:func:`workbench.cells.cells_of`). Never a bare OK: what was checked, and what could not
+be, is said too.
 """
 
 from __future__ import annotations

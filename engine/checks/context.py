@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from engine.checks.finding import Effect, Finding, Verdict, Where
 from engine.layout import UNREAD, VISIBLE, MaskView, addressed_mask, built_mask
@@ -40,6 +41,11 @@ class Difference:
         return bool((self.found == VISIBLE).all())
 
 
+def assumed(view: MaskView) -> NDArray[np.bool_]:
+    """Cells that are visible although no byte was read for them, bool [q_len, prefix_len + q_len]."""
+    return (view.bytes < 0) & (view.cells == VISIBLE)
+
+
 @dataclass(frozen=True, eq=False)
 class StepContext:
     """One step with its oracle, the step before it, and the findings so far."""
@@ -58,6 +64,11 @@ class StepContext:
     def well_formed(self) -> tuple[bool, ...]:
         """Per live request: every node reaches the root. Where not, the later references are undefined."""
         return tuple(bool((tree.depths >= 0).all()) for tree in self.oracle.trees)
+
+    @cached_property
+    def rows_known(self) -> bool:
+        """Whether the rows of each request follow from what was recorded."""
+        return rows_known(self.step)
 
     @property
     def requests(self) -> range:
@@ -98,17 +109,20 @@ class StepContext:
     def can_address(self) -> bool:
         """Whether everything that the address formula needs was recorded."""
         inputs = self.step.inputs
+        if not self.rows_known:
+            return False
         wanted = (inputs.custom_mask, inputs.qo_indptr, inputs.kv_indptr, inputs.mask_indptr)
         return all(array is not None and len(array) > 0 for array in wanted)
 
     def difference(self, view: MaskView, request: int) -> Difference:
         """Where ``view`` differs from the intended mask in the rows of real nodes.
 
-        A row that no program computes attends to nothing, so it differs wherever something should be visible.
+        A row that no program computes attends to nothing, so it differs wherever something should be visible. Prefix
+        columns that are taken for visible without being read say nothing, so they never differ.
         """
-        num_nodes = self.oracle.trees[request].num_nodes
-        want, have = self.intended[request].cells[:num_nodes], view.cells[:num_nodes]
-        differs = want != np.where(have == UNREAD, 0, have)
+        count = self.oracle.num_verified(request)
+        want, have = self.intended[request].cells[:count], view.cells[:count]
+        differs = (want != np.where(have == UNREAD, 0, have)) & ~assumed(view)[:count]
         cells = np.argwhere(differs).astype(np.int64)
         return Difference(
             view, cells, want[differs].astype(np.int64), have[differs].astype(np.int64)
@@ -139,6 +153,7 @@ class Spec:
     name: str
     parts: tuple[tuple[str, ...], ...]
     run: Callable[[Spec, StepContext], Iterable[Finding]]
+    needs_rows: bool = True  # it has to know which rows are whose
 
     def can_run(self, step: VerifyStep) -> bool:
         """Whether the inputs of at least one part are there."""
@@ -146,7 +161,8 @@ class Spec:
 
     def missing(self, step: VerifyStep, part: tuple[str, ...]) -> list[str]:
         """Fields of a part that were not recorded."""
-        return [path for path in part if lookup(step, path) is None]
+        lacking = [path for path in part if lookup(step, path) is None]
+        return lacking + ["config.budget"] if self.needs_rows and not rows_known(step) else lacking
 
     def finding(
         self,
@@ -175,13 +191,41 @@ class Spec:
 
 
 def lookup(step: VerifyStep, path: str) -> Any:
-    """Value at a dotted path such as ``inputs.qo_indptr``; ``requests.x`` is that of the first request."""
-    value: Any = step
+    """Value at a dotted path such as ``inputs.qo_indptr``; ``requests.x`` is the first request's that has one."""
+    values: list[Any] = [step]
     for name in path.split("."):
-        if isinstance(value, tuple):
-            value = value[0] if value else None
-        value = None if value is None else getattr(value, name)
-    return value
+        values = [getattr(value, name) for value in values]
+        values = [
+            item for value in values for item in (value if name == "requests" else (value,))
+        ]
+        values = [value for value in values if value is not None]
+    return values[0] if values else None
+
+
+PER_ROW = (
+    "inputs.input_ids",
+    "inputs.positions",
+    "inputs.out_cache_loc",
+    "outcome.target_predict",
+)
+
+
+def rows_known(step: VerifyStep) -> bool:
+    """Whether the rows of each request follow from the trees and the settings.
+
+    Static rows are budget + 1. Without the budget one row a node is taken for granted, unless everything that was
+    recorded about rows says otherwise.
+    """
+    if step.config.budget is not None or step.config.verify_rows == "ragged":
+        return True
+    geometry = Oracle(step).geometry
+    counts = [len(array) for path in PER_ROW if (array := lookup(step, path)) is not None]
+    if step.inputs.qo_indptr is not None and len(step.inputs.qo_indptr):
+        counts.append(int(step.inputs.qo_indptr[-1]))
+    if counts or step.inputs.custom_mask is None:
+        return not counts or int(geometry.qo_indptr[-1]) in counts
+    ends = geometry.byte_indptr if geometry.bits else geometry.mask_indptr
+    return len(step.inputs.custom_mask) == int(ends[-1])
 
 
 def first_difference(found: Int64, expected: Int64) -> int | None:

@@ -8,25 +8,34 @@ import numpy as np
 
 from engine.checks.context import Spec, StepContext, count_differences, first_difference
 from engine.checks.finding import Effect, Finding
-from engine.checks.row_extents import addressed_difference, owner_of, used_width
+from engine.checks.row_extents import entry, plain
+from engine.checks.widths import addressed_difference, owner_of, used_width
 from engine.layout import indptr
 from engine.step import Int64
 
 
 def run(spec: Spec, context: StepContext) -> Iterable[Finding]:
-    """One finding for the whole step at most: wrong extents, or else a buffer that ends too early."""
+    """One finding for the whole step at most: wrong extents, or a buffer that ends before them."""
     found = context.step.inputs.mask_indptr
     expected = context.oracle.geometry.mask_indptr
-    if found is not None and not np.array_equal(found, expected):
-        yield _extents(spec, context, found, expected)
-    else:
-        yield from _too_short(spec, context, expected)
-
-
-def _extents(spec: Spec, context: StepContext, found: Int64, expected: Int64) -> Finding:
-    entry = first_difference(found, expected)
-    assert entry is not None
+    if found is None or np.array_equal(found, expected):
+        yield from _too_short(spec, context, _true_end(context))
+        return
     width = _width(context, found)
+    only_the_end = len(found) == len(expected) and np.array_equal(found[:-1], expected[:-1])
+    if width is None and only_the_end and not np.array_equal(found, _prefix_only(context)):
+        short = list(_too_short(spec, context, _recorded_end(context, int(found[-1]))))
+        if short:
+            yield from short
+            return
+    yield _extents(spec, context, found, expected, width)
+
+
+def _extents(
+    spec: Spec, context: StepContext, found: Int64, expected: Int64, width: int | None
+) -> Finding:
+    at = first_difference(found, expected)
+    assert at is not None
     diagnosis, hint = "mask-extent", ""
     if width is not None:
         diagnosis = "width-mismatch"
@@ -35,44 +44,50 @@ def _extents(spec: Spec, context: StepContext, found: Int64, expected: Int64) ->
         diagnosis = "prefix-only-width"
         hint = "Offsets equal those of rows that hold the prefix columns alone, without the tree's."
     where, cells = addressed_difference(context)
-    follows = width is not None and width == used_width(context)
     return spec.finding(
         context,
         None,
         diagnosis,
-        _message(context, entry, found, expected, width),
+        _message(context, at, found, expected, width),
         hint=hint,
         effect=Effect.OUTPUT,
         where=where,
-        expected=[int(n) for n in expected],
-        found=[int(n) for n in found],
+        expected=entry(expected, at),
+        found=entry(found, at),
         count=cells or count_differences(found, expected),
-        consequence_of="I1" if follows else None,
+        consequence_of="I1" if _follows_rows(context, found, width) else None,
     )
 
 
 def _message(
-    context: StepContext, entry: int, found: Int64, expected: Int64, width: int | None
+    context: StepContext, at: int, found: Int64, expected: Int64, width: int | None
 ) -> str:
-    value = str(int(found[entry])) if entry < len(found) else "missing"
-    should = str(int(expected[entry])) if entry < len(expected) else "absent"
-    text = f"mask_indptr[{entry}] is {value}, should be {should}"
-    if width is None or entry == 0:
+    text = f"mask_indptr[{at}] is {plain(entry(found, at))}, should be {plain(entry(expected, at))}"
+    if width is None or at == 0:
         return text
-    rows, prefix_len = int(context.oracle.q_lens[0]), int(context.oracle.prefix_lens[0])
-    return f"{text}: stride {prefix_len + width}, should be {prefix_len + rows}"
+    before = int(context.oracle.geometry.mask_columns_before_tree[at - 1])
+    return f"{text}: stride {before + width}, should be {before + int(context.oracle.q_lens[at - 1])}"
 
 
 def _width(context: StepContext, found: Int64) -> int | None:
     """The width that gives exactly these offsets, other than the rows sent."""
-    geometry = context.oracle.geometry
-    config = context.step.config
+    config, before = context.step.config, context.oracle.geometry.mask_columns_before_tree
     candidates = [config.num_draft_tokens, config.block_size, used_width(context), config.budget]
     for width in dict.fromkeys(w for w in candidates if w is not None and w > 0):
-        columns = geometry.mask_columns_before_tree + width
-        if np.array_equal(found, indptr(width * columns)):
+        if np.array_equal(found, indptr(width * (before + width))):
             return width
     return None
+
+
+def _follows_rows(context: StepContext, found: Int64, width: int | None) -> bool:
+    """Whether the offsets are those of the row extents as recorded."""
+    if width is not None and width == used_width(context):
+        return True
+    recorded, before = context.step.inputs.qo_indptr, context.oracle.geometry.mask_columns_before_tree
+    if recorded is None or len(recorded) != len(before) + 1:
+        return False
+    rows = np.diff(recorded)
+    return np.array_equal(found, indptr(rows * (before + rows)))
 
 
 def _prefix_only(context: StepContext) -> Int64:
@@ -80,22 +95,33 @@ def _prefix_only(context: StepContext) -> Int64:
     return indptr(geometry.q_lens * geometry.prefix_lens)
 
 
-def _too_short(spec: Spec, context: StepContext, expected: Int64) -> Iterable[Finding]:
-    buffer, geometry = context.step.inputs.custom_mask, context.oracle.geometry
-    if buffer is None:
+def _true_end(context: StepContext) -> int:
+    geometry = context.oracle.geometry
+    return int((geometry.byte_indptr if geometry.bits else geometry.mask_indptr)[-1])
+
+
+def _recorded_end(context: StepContext, cells: int) -> int:
+    """Where the last request ends according to ``mask_indptr``, in the buffer's unit."""
+    geometry = context.oracle.geometry
+    if not geometry.bits or len(geometry.q_lens) == 0:
+        return cells
+    return int(geometry.byte_indptr[-2]) + -(-(cells - int(geometry.mask_indptr[-2])) // 8)
+
+
+def _too_short(spec: Spec, context: StepContext, end: int) -> Iterable[Finding]:
+    buffer = context.step.inputs.custom_mask
+    if buffer is None or len(buffer) >= end:
         return
-    live = context.step.raw_bs
-    ends = geometry.byte_indptr if geometry.bits else geometry.mask_indptr
-    unit = "bytes" if geometry.bits else "cells"
-    if len(buffer) < int(ends[live]):
-        yield spec.finding(
-            context,
-            None,
-            "mask-shorter-than-indptr",
-            f"custom_mask holds {len(buffer)} {unit}, mask_indptr reaches {int(ends[live])}: "
-            "the kernel reads past its end",
-            effect=Effect.CRASH,
-            expected=int(ends[live]),
-            found=len(buffer),
-            count=int(ends[live]) - len(buffer),
-        )
+    unit = "bytes" if context.oracle.geometry.bits else "cells"
+    where, cells = addressed_difference(context)
+    yield spec.finding(
+        context,
+        None,
+        "mask-shorter-than-indptr",
+        f"custom_mask holds {len(buffer)} {unit}, mask_indptr reaches {end}: the kernel reads past its end",
+        effect=Effect.CRASH,
+        where=where,
+        expected=end,
+        found=len(buffer),
+        count=cells or end - len(buffer),
+    )

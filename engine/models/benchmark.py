@@ -42,12 +42,12 @@ def bench_plain(
     prompt = Tokenizer(folder).encode_chat(PROMPT)
     runs = {
         "ours": lambda: list(generate_plain(model, prompt, new_tokens)),
-        "transformers": _transformers_run(folder, prompt, new_tokens),
+        "transformers": transformers_run(folder, prompt, new_tokens),
     }
     speeds, outputs = _alternate(runs, rounds, new_tokens, progress)
     ours = statistics.median(speeds["ours"])
     ratios = [own / other for own, other in zip(*speeds.values(), strict=True)]
-    weight_bytes = _weight_bytes(model)
+    weight_bytes = weight_bytes(model)
     return {
         **speeds,
         "ratio": statistics.median(ratios),
@@ -68,7 +68,7 @@ def read_bandwidth() -> float:
     return matrix.nbytes / min(seconds) / 1e9
 
 
-def _weight_bytes(model: Decoder) -> int:
+def weight_bytes(model: Decoder) -> int:
     """Bytes read a token: every weight once. A tied head is read as the head; one embedding row is
     not counted.
     """
@@ -77,7 +77,7 @@ def _weight_bytes(model: Decoder) -> int:
     return sum(view.nbytes for view in views.values()) - untied
 
 
-def _transformers_run(folder: Path, prompt: list[int], count: int) -> Callable[[], list[int]]:
+def transformers_run(folder: Path, prompt: list[int], count: int) -> Callable[[], list[int]]:
     from transformers import AutoModelForCausalLM  # slow to import
 
     model = AutoModelForCausalLM.from_pretrained(

@@ -23,7 +23,7 @@ from engine.models.progress import ProgressFn, report
 POLL_SECONDS = 0.2
 
 
-class ModelUnavailable(RuntimeError):  # noqa: N818
+class ModelUnavailable(RuntimeError):
     """A model can't be had here and now; the message says what to do instead."""
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import heapq
 
 
-class PoolExhausted(RuntimeError):  # noqa: N818
+class PoolExhausted(RuntimeError):
     """More slots or request rows were asked for than are free."""
 
 

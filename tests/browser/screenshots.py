@@ -1,6 +1,7 @@
 """Photographs every page in both themes.
 
-``python tests/browser/screenshots.py FOLDER TRACES [QUERY]``: PNGs go to FOLDER, recordings come from TRACES.
+``python tests/browser/screenshots.py FOLDER TRACES [QUERY]``: PNGs go to FOLDER, recordings come
+from TRACES.
 """
 
 from __future__ import annotations

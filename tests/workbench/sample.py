@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -163,7 +164,7 @@ def _predictions(oracle: Oracle, *, broken: bool) -> tuple[np.ndarray, np.ndarra
     for i, tree in enumerate(oracle.trees):
         first = int(oracle.geometry.qo_indptr[i])
         path = tree.paths[min(8, tree.num_nodes - 1)]
-        for node, child in zip(path, path[1:], strict=False):
+        for node, child in pairwise(path):
             reference[first + node] = tree.tokens[child]
     predict[:] = reference
     if broken:
@@ -197,7 +198,9 @@ HOSTILE_TEXTS = (
 
 
 def hostile_steps() -> list[VerifyStep]:
-    """Steps that a stranger might send: a cycle, nothing recorded, nobody there, texts that are markup."""
+    """Steps that a stranger might send: a cycle, nothing recorded, nobody there, texts that are
+    markup.
+    """
     clean = make_step(0)
     texts = dict(enumerate(HOSTILE_TEXTS * 4))
     marked = replace(clean, workbench=replace(clean.workbench, token_texts=texts))

@@ -1,4 +1,6 @@
-"""``workbench/`` comes first on the path of ``streamlit run``: no module may hide another. Run: pytest tests/workbench/test_app_modules.py."""
+"""``workbench/`` comes first on the path of ``streamlit run``: no module may hide another. Run:
+pytest tests/workbench/test_app_modules.py.
+"""
 
 from __future__ import annotations
 

@@ -48,7 +48,8 @@ def test_each_wrong_cell_is_in_its_block(size, max_rows, max_columns, data) -> N
     for place, code in wrong.items():
         codes[place] = code
     small, height, width = reduce_by_max(codes, max_rows, max_columns)
-    assert small.shape[0] <= max_rows and small.shape[1] <= max_columns
+    assert small.shape[0] <= max_rows
+    assert small.shape[1] <= max_columns
     for (row, column), code in wrong.items():
         assert small[row // height, column // width] >= code
     assert {(r, c) for r, c in np.argwhere(small)} == {(r // height, c // width) for r, c in wrong}

@@ -1,4 +1,6 @@
-"""Every page over clean, broken, hostile, empty and unreadable recordings. Run: pytest tests/workbench/test_app_pages.py."""
+"""Every page over clean, broken, hostile, empty and unreadable recordings. Run: pytest
+tests/workbench/test_app_pages.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The report for a bug: self-contained, escaped, silent. Run: pytest tests/workbench/test_app_report.py."""
+"""The report for a bug: self-contained, escaped, silent. Run: pytest
+tests/workbench/test_app_report.py.
+"""
 
 from __future__ import annotations
 

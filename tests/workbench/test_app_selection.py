@@ -65,8 +65,8 @@ def test_a_pick_in_the_tree_is_shown_everywhere(traces: Path) -> None:
     tree = next(f for f in figures(at) if any(part.get("name") == "nodes" for part in f["data"]))
     ring = next(part for part in tree["data"] if part.get("name") == "selected")
     assert len(ring["x"]) == 1
-    masks = [f for f in figures(at) if any(part.get("name") == "gutter" for part in f["data"])]
-    assert [shape["y0"] for shape in masks[0]["layout"]["shapes"]][0] == 5.5
+    mask = next(f for f in figures(at) if any(part.get("name") == "gutter" for part in f["data"]))
+    assert mask["layout"]["shapes"][0]["y0"] == 5.5
     assert "**node 6**" in words(at)
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import typer
 
-COMMANDS = (
+# Modules of this package with a function register(app).
+COMMANDS = ("run", "check", "snapshot", "convert", "fetch", "bench")
     "run",
     "check",
     "snapshot",

@@ -1,4 +1,6 @@
-"""How long the largest mask takes to draw: build the figure and turn it into what is sent to the browser."""
+"""How long the largest mask takes to draw: build the figure and turn it into what is sent to the
+browser.
+"""
 
 from __future__ import annotations
 

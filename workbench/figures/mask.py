@@ -1,7 +1,8 @@
-"""One mask, or the difference of two: tree columns in full, the prefix folded to a band until it is asked for.
+"""One mask, or the difference of two: tree columns in full, the prefix folded to a band until it is
+asked for.
 
-A heatmap's cells cannot be picked, so a gutter of markers (and, on small masks, one faint marker a cell) carries the
-row's node number as ``customdata``.
+A heatmap's cells cannot be picked, so a gutter of markers (and, on small masks, one faint marker a
+cell) carries the row's node number as ``customdata``.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ def mask_figure(
     is_difference: bool = False,
     beside: MaskView | None = None,
 ) -> go.Figure:
-    """``codes``: [q_len, prefix_len + q_len] as :mod:`mask_codes` makes them. ``beside``: the mask to compare in hover."""
+    """``codes``: [q_len, prefix_len + q_len] as :mod:`mask_codes` makes them. ``beside``: the mask
+    to compare in hover.
+    """
     prefix_len, q_len = shown.prefix_len, shown.q_len
     first = 0 if open_prefix else prefix_len
     height = 22 if q_len <= 24 else 13

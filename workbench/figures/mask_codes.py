@@ -1,6 +1,7 @@
 """What a mask cell is drawn as: one small integer a cell, and the words for each.
 
-Codes are uint8 because Plotly takes such arrays as they are; a list or a bool array costs fifty times as much.
+Codes are uint8 because Plotly takes such arrays as they are; a list or a bool array costs fifty
+times as much.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ def plain(cells: Cells) -> Codes:
 
 
 def difference(right: Cells, left: Cells, num_nodes: int) -> Codes:
-    """``left`` is what should be, ``right`` what is. Rows from ``num_nodes`` on are padding: nothing is asked of them."""
+    """``left`` is what should be, ``right`` what is. Rows from ``num_nodes`` on are padding:
+    nothing is asked of them.
+    """
     codes = np.where(left == VISIBLE, Code.VISIBLE, Code.HIDDEN).astype(np.uint8)
     codes[(right == VISIBLE) & (left != VISIBLE)] = Code.EXTRA
     codes[(right != VISIBLE) & (left == VISIBLE)] = Code.MISSING

@@ -21,7 +21,8 @@ MAX_ROWS, MAX_COLUMNS = (
 
 
 def reduce_by_max(codes: Codes, max_rows: int, max_columns: int) -> tuple[Codes, int, int]:
-    """``codes`` in blocks of ``(height, width)`` cells, each as its largest code; also height and width.
+    """``codes`` in blocks of ``(height, width)`` cells, each as its largest code; also height and
+    width.
 
     Example: 64 x 4096 with at most 128 x 512 gives 64 x 512 blocks of 1 x 8 cells.
     """

@@ -1,4 +1,6 @@
-"""A window of a mask difference with every cell exact; rows and columns by number, tree columns by token."""
+"""A window of a mask difference with every cell exact; rows and columns by number, tree columns by
+token.
+"""
 
 from __future__ import annotations
 

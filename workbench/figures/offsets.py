@@ -1,6 +1,7 @@
 """The flat mask buffer as two rulers: where each row starts as used, and where it should.
 
-Below them the selected row cell by cell on the same scale: with a wrong stride the two lanes slide apart.
+Below them the selected row cell by cell on the same scale: with a wrong stride the two lanes slide
+apart.
 """
 
 from __future__ import annotations

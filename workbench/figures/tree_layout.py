@@ -1,7 +1,8 @@
 """Where the nodes of a draft tree are drawn: depth to the right, leaves below each other.
 
-Leaves take one line each in the order of a walk that visits the accepted child first, so the accepted path runs along
-the top; an inner node stands level with its first child. Nodes that never reach the root are not placed.
+Leaves take one line each in the order of a walk that visits the accepted child first, so the
+accepted path runs along the top; an inner node stands level with its first child. Nodes that never
+reach the root are not placed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Acceptance: the path that was accepted, the one that plain decoding's choices give, and each node's numbers."""
+"""Acceptance: the path that was accepted, the one that plain decoding's choices give, and each
+node's numbers.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,10 @@ def changed_rows(view: StepView) -> list[int]:
 def reference_text(view: StepView) -> str:
     """What the reference says about the whole request, numbers with their other side."""
     if view.step.reference.target_predict is None:
-        return "Plain decoding's choices were not recorded (reference.target_predict): record a run with its reference on."
+        return (
+            "Plain decoding's choices were not recorded (reference.target_predict): "
+            "record a run with its reference on."
+        )
     changed = changed_rows(view)
     text = f"the choice differs from plain decoding's in {len(changed)} of {view.num_nodes} rows"
     text += f" (first: node {changed[0]})" if changed else ""

@@ -62,7 +62,9 @@ def _sign(codes: Codes) -> str:
 
 
 def counts_text(codes: Codes, kind: str) -> str:
-    """``addressed against intended: 235 cells differ in 16 rows: 60 extra, 103 missing, 72 in rows never read``."""
+    """``addressed against intended: 235 cells differ in 16 rows: 60 extra, 103 missing, 72 in rows
+    never read``.
+    """
     wrong = is_wrong(codes)
     if not wrong.any():
         return f"{kind} against intended: no cell differs"

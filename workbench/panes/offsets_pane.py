@@ -1,4 +1,6 @@
-"""Offsets: where rows start in the mask buffer as used and as they should, and the sum that gave them."""
+"""Offsets: where rows start in the mask buffer as used and as they should, and the sum that gave
+them.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ def draw_offsets(view: StepView, palette: Palette, node: int | None) -> None:
 def arithmetic(context: StepContext) -> str:
     """The sum behind ``mask_indptr`` with the numbers of this step, used and should be."""
     inputs, geometry = context.step.inputs, context.oracle.geometry
-    assert inputs.mask_indptr is not None and inputs.qo_indptr is not None
+    assert inputs.mask_indptr is not None
+    assert inputs.qo_indptr is not None
     lines = []
     if len(inputs.qo_indptr) > 1 and not geometry.qlen_only:
         used, rows = int(inputs.qo_indptr[1] - inputs.qo_indptr[0]), int(geometry.q_lens[0])

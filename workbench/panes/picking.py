@@ -1,4 +1,6 @@
-"""A chart in which a node can be picked: the pick goes into the selection, never into the chart's own state."""
+"""A chart in which a node can be picked: the pick goes into the selection, never into the chart's
+own state.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def draw(
 
 
 def picked(event: Any, on_pick: Callable[[int], None]) -> None:
-    """Hand on the number of the first point of a selection event; negative numbers are nothing to pick."""
+    """Hand on the number of the first point of a selection event; negative numbers are nothing to
+    pick.
+    """
     points = event["selection"]["points"] if event else []
     value = points[0].get("customdata") if points else None
     if isinstance(value, list):

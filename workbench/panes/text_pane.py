@@ -32,7 +32,9 @@ def compare(ours: Sequence[int], plain: Sequence[int]) -> TextComparison:
 
 
 def written(loaded: Loaded, selection: Selection) -> list[int]:
-    """Token ids of the selected request up to the selected step: its first root, then what was emitted."""
+    """Token ids of the selected request up to the selected step: its first root, then what was
+    emitted.
+    """
     tokens: list[int] = []
     for step in loaded.steps_of(selection.rank):
         if step > selection.step:

@@ -1,4 +1,5 @@
-"""Draws the one-glyph font ``visible-space.woff``: U+2420 as an open box, which few systems' fonts have.
+"""Draws the one-glyph font ``visible-space.woff``: U+2420 as an open box, which few systems' fonts
+have.
 
 Run once with ``pip install fonttools``: ``python workbench/static/make_visible_space.py``.
 """
