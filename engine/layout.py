@@ -154,7 +154,9 @@ def addressed_mask(
     first_row = int(geometry.qo_indptr[request])
     cells = np.full((q_len, prefix_len + q_len), UNREAD, np.int8)
     places = np.full(cells.shape, -1, np.int64)
-    programs = _programs(inputs.qo_indptr, inputs.max_extend_len, range(first_row, first_row + q_len))
+    programs = _programs(
+        inputs.qo_indptr, inputs.max_extend_len, range(first_row, first_row + q_len)
+    )
     known = min(len(inputs.mask_indptr), len(inputs.kv_indptr)) - 1
     foreign = []
     for row, program in enumerate(programs):
@@ -234,7 +236,8 @@ def _read(
 ) -> tuple[Cells, Int64]:
     """Values of cells from number ``first`` on (UNREAD outside the buffer) and the bytes that they lie in."""
     buffer = step.inputs.custom_mask
-    assert buffer is not None and step.inputs.mask_indptr is not None
+    assert buffer is not None
+    assert step.inputs.mask_indptr is not None
     places = min(max(first, -FAR), FAR) + np.arange(count, dtype=np.int64)
     bit = np.zeros_like(places)
     if geometry.bits:

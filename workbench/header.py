@@ -148,7 +148,7 @@ def draw_verdict(current: Current) -> None:
         return
     line = headline_of(current.loaded)
     with st.container(horizontal=True, vertical_alignment="center", key="verdict"):
-        _draw_line(line)
+        draw_line(line)
         if line.finding is not None:
             rid, node = place_of(current.loaded)
             st.button(
@@ -166,7 +166,8 @@ def draw_verdict(current: Current) -> None:
         st.caption("The recording ends within a step: the complete steps before it are shown.")
 
 
-def _draw_line(line: Headline) -> None:
+def draw_line(line: Headline) -> None:
+    """The verdict in the colour of its level."""
     draw = {
         Level.FAULT: st.error,
         Level.LATENT: st.warning,

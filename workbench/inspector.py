@@ -14,6 +14,8 @@ from workbench.panes.offsets_pane import draw_offsets
 from workbench.panes.strip_pane import draw_strip
 from workbench.panes.text_pane import draw_text
 from workbench.panes.tree_pane import draw_tree
+from workbench.stepview import StepView
+from workbench.tokens import for_markdown
 
 
 def draw_inspector() -> None:
@@ -33,6 +35,7 @@ def _draw_step(now: Current) -> None:
     assert view is not None
     assert selection is not None
     assert now.loaded is not None
+    st.caption(step_text(view))
     left, right = st.columns([5, 6], gap="medium")
     with left:
         draw_tree(view, colours, selection.node)
@@ -46,3 +49,21 @@ def _draw_step(now: Current) -> None:
     with right:
         draw_node_table(view)
     draw_text(now.loaded, selection)
+
+
+def step_text(view: StepView) -> str:
+    """How the step was laid out: sizes as pairs, and what was broken on purpose."""
+    step, config = view.step, view.step.config
+    parts = [f"prefix {view.prefix_len} tokens", f"num_nodes {view.num_nodes}, q_len {view.q_len}"]
+    parts.append(f"raw_bs {step.raw_bs}, captured_bs {step.captured_bs}")
+    settings = (
+        ("budget", config.budget),
+        ("top-k", config.topk),
+        ("block size", config.block_size),
+        ("width of the backend", config.num_draft_tokens),
+    )
+    parts += [f"{name} {value}" for name, value in settings if value is not None]
+    parts += [word for word in (step.source.attention_backend, step.source.graph) if word]
+    if step.workbench.fault:
+        parts.append(f"injected on purpose: {step.workbench.fault}")
+    return for_markdown(" · ".join(parts))

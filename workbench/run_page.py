@@ -12,7 +12,7 @@ from engine.trace.errors import TraceFormatError
 from workbench import urlstate
 from workbench.figures.strip import step_strip
 from workbench.glossary import explain
-from workbench.header import headline_of
+from workbench.header import draw_line, headline_of
 from workbench.loaded import load
 from workbench.outcome import Outcome, mark
 from workbench.pages_folder import INSPECTOR, open_page
@@ -160,7 +160,7 @@ def _draw_result(job: Job) -> None:
         st.caption("No verify step was recorded, so there is nothing to inspect.")
         return
     try:
-        st.markdown(message(headline_of(load(job.trace_path)).sentence))
+        draw_line(headline_of(load(job.trace_path)))
     except (TraceFormatError, OSError) as error:
         st.warning(message(f"The recording cannot be read back: {error}"))
         return

@@ -84,6 +84,7 @@ class Job:
         """Body of the thread: never raises, the error becomes the run's."""
         try:
             self.target = load(self.settings.model, self._progress)
+            self.label, self.fraction = "reading the prompts", 0.0
             self.trace_path.parent.mkdir(parents=True, exist_ok=True)
             events = run(self.settings, self.target, trace_path=self.trace_path)
             self._consume(events)

@@ -13,8 +13,8 @@ from engine.trace.errors import TraceFormatError
 from engine.trace.snapshot import Snapshot, SnapshotSummary, export_snapshot, import_snapshot
 from workbench import traces, urlstate
 from workbench.current import Current, current
-from workbench.header import headline_of
-from workbench.loaded import Loaded
+from workbench.header import draw_line, headline_of
+from workbench.loaded import Loaded, load
 from workbench.pages_folder import INSPECTOR, RUN, link, open_page
 from workbench.report import build_report
 from workbench.tokens import for_markdown, message
@@ -183,8 +183,7 @@ def _take(name: str, data: bytes) -> None:
             f"{name[:100]}: {count} steps, {len(snapshot.findings)} findings recorded in it"
         )
     )
-    loaded = Loaded(snapshot.trace)
-    st.markdown(message(headline_of(loaded).sentence))
+    draw_line(headline_of(load(traces.find(key, traces.entries()).path)))
     if st.button("Open in the inspector", type="primary", key="open import"):
         _open(key, selection if isinstance(selection, str) else "")
 

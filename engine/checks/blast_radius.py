@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from engine.checks.context import StepContext
-from engine.checks.finding import Effect, Finding
+from engine.checks.finding import Effect
+from engine.checks.paths import recorded_nodes
 from engine.layout import VISIBLE
 
 # Checks whose faults leave wrong keys and values in the cache.
@@ -17,19 +18,39 @@ DAMAGING = ("I1", "I2", "I4", "I8", "I10", "I15")
 
 
 def cause_of_rows(context: StepContext, request: int, rows: list[int]) -> str | None:
-    """The first earlier finding of the step whose reach covers all ``rows`` (flat); None if there is none."""
-    rid = context.step.requests[request].rid
+    """The first earlier fault that reaches one of the ``rows`` (flat), if all of them are reached by some fault."""
+    rid = context.rid(request)
+    first, reached = None, set[int]()
     for finding in context.found:
         if finding.request in (None, rid) and finding.is_cause:
             reach = _reach(context, request, finding.check)
-            if reach and set(rows) <= reach:
-                return finding.check
-    return None
+            if first is None and reach & set(rows):
+                first = finding.check
+            reached |= reach
+    return first if set(rows) <= reached else None
 
 
-def damages(finding: Finding) -> bool:
-    """Whether a finding leaves wrong keys and values behind."""
-    return finding.is_cause and finding.effect is Effect.OUTPUT and finding.check in DAMAGING
+def damaged_requests(context: StepContext) -> dict[str, str]:
+    """``{request id: check}`` of the requests whose cache this step left with wrong keys and values.
+
+    A wrong row leaves something behind only if it was accepted; where that is not known, it is taken for granted.
+    """
+    out: dict[str, str] = {}
+    for finding in context.found:
+        if finding.is_cause and finding.effect is Effect.OUTPUT and finding.check in DAMAGING:
+            for request in context.requests:
+                rid = context.rid(request)
+                if finding.request in (None, rid) and _is_kept(context, request, finding.check):
+                    out.setdefault(rid, finding.check)
+    return out
+
+
+def _is_kept(context: StepContext, request: int, check: str) -> bool:
+    nodes = recorded_nodes(context, request)
+    if check == "I15" or nodes is None:
+        return True
+    start = context.oracle.rows(request).start
+    return bool(_reach(context, request, check) & {start + node for node in nodes})
 
 
 def _reach(context: StepContext, request: int, check: str) -> set[int]:
@@ -45,7 +66,7 @@ def _reach(context: StepContext, request: int, check: str) -> set[int]:
             break
         wrong = wider
     start = context.oracle.rows(request).start
-    return {start + row for row in wrong}
+    return {start + row for row in wrong if row < context.oracle.num_verified(request)}
 
 
 def _own_rows(context: StepContext, request: int, check: str) -> set[int]:

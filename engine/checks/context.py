@@ -43,7 +43,8 @@ class Difference:
 
 def assumed(view: MaskView) -> NDArray[np.bool_]:
     """Cells that are visible although no byte was read for them, bool [q_len, prefix_len + q_len]."""
-    return (view.bytes < 0) & (view.cells == VISIBLE)
+    unread: NDArray[np.bool_] = np.logical_and(view.bytes < 0, view.cells == VISIBLE)
+    return unread
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,11 +81,23 @@ class StepContext:
         """Live requests with a well-formed tree."""
         return [i for i in self.requests if self.well_formed[i]]
 
+    def has(self, check: str, request: int | None) -> bool:
+        """Whether a check found a fault in this step that concerns the request."""
+        rid = None if request is None else self.step.requests[request].rid
+        return any(
+            other.check == check and other.verdict is Verdict.FAULT and other.request in (None, rid)
+            for other in self.found
+        )
+
     def previous_request(self, request: int) -> Request | None:
         """The same request in the step before, by its id."""
         rid = self.step.requests[request].rid
         before = () if self.previous is None else self.previous.requests
         return next((other for other in before if other.rid == rid), None)
+
+    def rid(self, request: int) -> str:
+        """Id of a live request."""
+        return self.step.requests[request].rid
 
     @cached_property
     def built(self) -> dict[int, MaskView]:
@@ -162,7 +175,7 @@ class Spec:
     def missing(self, step: VerifyStep, part: tuple[str, ...]) -> list[str]:
         """Fields of a part that were not recorded."""
         lacking = [path for path in part if lookup(step, path) is None]
-        return lacking + ["config.budget"] if self.needs_rows and not rows_known(step) else lacking
+        return [*lacking, "config.budget"] if self.needs_rows and not rows_known(step) else lacking
 
     def finding(
         self,
@@ -195,9 +208,7 @@ def lookup(step: VerifyStep, path: str) -> Any:
     values: list[Any] = [step]
     for name in path.split("."):
         values = [getattr(value, name) for value in values]
-        values = [
-            item for value in values for item in (value if name == "requests" else (value,))
-        ]
+        values = [item for value in values for item in (value if name == "requests" else (value,))]
         values = [value for value in values if value is not None]
     return values[0] if values else None
 

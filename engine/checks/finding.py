@@ -29,7 +29,7 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True)
 class Where:
-    """First place that differs. ``row`` and rows in ``cells`` are flat row ids; ``column`` counts prefix, then nodes."""
+    """First place that differs. Rows are flat row ids; ``column`` counts prefix, then nodes."""
 
     node: int | None = None
     row: int | None = None
@@ -64,8 +64,8 @@ class Finding:
         """A fault that no earlier finding explains."""
         return self.verdict is Verdict.FAULT and self.consequence_of is None
 
-    def explained_by(self, check: str) -> Finding:
-        """The same finding as a consequence of ``check``."""
+    def explained_by(self, check: str | None) -> Finding:
+        """The same finding as a consequence of ``check``, or of nothing."""
         return replace(self, consequence_of=check)
 
     def to_json(self) -> dict[str, Any]:

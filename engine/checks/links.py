@@ -10,49 +10,60 @@ from engine.checks.context import Spec, StepContext
 from engine.checks.finding import Effect, Finding, Where
 from engine.step import Int64
 
+NAMES = ("retrieve_next_token", "retrieve_next_sibling")
+
 
 def run(spec: Spec, context: StepContext) -> Iterable[Finding]:
     """One finding a request at most."""
-    links = context.step.links
-    assert links.retrieve_next_token is not None and links.retrieve_next_sibling is not None
-    covered = min(len(links.retrieve_next_token), len(links.retrieve_next_sibling))
     for request in context.readable:
-        if request < covered:
-            found = (links.retrieve_next_token[request], links.retrieve_next_sibling[request])
-            yield from _compare(spec, context, request, found)
+        yield from _compare(spec, context, request)
 
 
-def _compare(
-    spec: Spec, context: StepContext, request: int, found: tuple[Int64, Int64]
-) -> Iterable[Finding]:
+def _compare(spec: Spec, context: StepContext, request: int) -> Iterable[Finding]:
     expected = context.oracle.links(request)
-    tokens, siblings = (
-        _padded(mine, len(want)) for mine, want in zip(found, expected, strict=True)
-    )
-    wrong_token = np.flatnonzero(tokens != expected[0])
-    wrong_sibling = np.flatnonzero(siblings != expected[1])
-    if len(wrong_token) + len(wrong_sibling) == 0:
+    found = recorded_links(context, request)
+    wrong = [np.flatnonzero(have != want) for have, want in zip(found, expected, strict=True)]
+    places = sorted((int(node), side) for side in (0, 1) for node in wrong[side])
+    if not places:
         return
-    first_is_sibling = len(wrong_token) == 0 or (
-        len(wrong_sibling) > 0 and wrong_sibling[0] < wrong_token[0]
-    )
-    name = "retrieve_next_sibling" if first_is_sibling else "retrieve_next_token"
-    node = int((wrong_sibling if first_is_sibling else wrong_token)[0])
-    have = int((siblings if first_is_sibling else tokens)[node])
-    want = int(expected[1 if first_is_sibling else 0][node])
-    diagnosis = _diagnose(context, request, (tokens, siblings), (wrong_token, wrong_sibling))
+    node, side = places[0]
+    have, want = int(found[side][node]), int(expected[side][node])
+    rid = context.rid(request)
     yield spec.finding(
         context,
         request,
-        diagnosis,
-        f"request {context.step.requests[request].rid}: {name}[{node}] is {have}, should be {want}"
-        + _unreachable(context, request, tokens, siblings),
+        _diagnose(context, request, found, (wrong[0], wrong[1])),
+        f"request {rid}: {NAMES[side]}[{node}] is {have}, should be {want}" + _unreachable(*found),
         hint="The walk only follows links: a node that they leave out is never accepted; the text stays right.",
         effect=Effect.ACCEPTANCE,
         where=Where(node=node, row=context.oracle.real_rows(request).start + node),
         expected=want,
         found=have,
-        count=len(wrong_token) + len(wrong_sibling),
+        count=len(places),
+        consequence_of="I2" if _beyond_counted(context, request, found) else None,
+    )
+
+
+def recorded_links(context: StepContext, request: int) -> tuple[Int64, Int64]:
+    """Both arrays for the real rows; a missing entry is -1 (none), an array that was not recorded is taken as right."""
+    expected, out = context.oracle.links(request), []
+    for name, want in zip(NAMES, expected, strict=True):
+        lists = getattr(context.step.links, name)
+        known = lists is not None and request < len(lists)
+        out.append(_padded(lists[request], len(want)) if known else want)
+    return out[0], out[1]
+
+
+def _beyond_counted(context: StepContext, request: int, found: tuple[Int64, Int64]) -> bool:
+    """Whether the links are exactly those of the tree cut to the nodes that the engine counted."""
+    counted = context.step.requests[request].counted_nodes
+    if counted is None or not 0 < counted < len(found[0]):
+        return False
+    wanted = context.oracle.links(request)
+    cut = [np.where(want >= counted, -1, want) for want in wanted]
+    return all(
+        np.array_equal(have[:counted], want[:counted])
+        for have, want in zip(found, cut, strict=True)
     )
 
 
@@ -74,11 +85,13 @@ def _diagnose(
     tokens, siblings = found
     skips_child = all(tokens[n] == -1 or tokens[n] in tree.children[n][1:] for n in wrong[0])
     skips_sibling = all(
-        siblings[n] == -1
-        or (siblings[n] > n and siblings[n] in tree.children[int(tree.parents[n])])
+        n > 0
+        and (
+            siblings[n] == -1
+            or (siblings[n] > n and siblings[n] in tree.children[int(tree.parents[n])])
+        )
         for n in wrong[1]
-        if n > 0
-    ) and not (len(wrong[1]) and wrong[1][0] == 0)
+    )
     if len(wrong[0]) == 0 and skips_sibling:
         return "lost-sibling"
     if len(wrong[1]) == 0 and skips_child:
@@ -86,9 +99,8 @@ def _diagnose(
     return "links"
 
 
-def _unreachable(context: StepContext, request: int, tokens: Int64, siblings: Int64) -> str:
-    tree = context.oracle.trees[request]
-    lost = sorted(set(range(tree.num_nodes)) - set(reachable(tokens, siblings)))
+def _unreachable(tokens: Int64, siblings: Int64) -> str:
+    lost = sorted(set(range(len(tokens))) - set(reachable(tokens, siblings)))
     return f"; nodes {lost[:8]} cannot be reached" if lost else ""
 
 

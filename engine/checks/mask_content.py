@@ -14,7 +14,7 @@ import numpy as np
 from engine.checks.context import Difference, Spec, StepContext
 from engine.checks.finding import Effect, Finding, Verdict
 from engine.checks.mask_hypotheses import EXPLANATIONS, diagnose
-from engine.layout import UNREAD
+from engine.layout import UNREAD, addressed_mask
 
 
 def run(spec: Spec, context: StepContext) -> Iterable[Finding]:
@@ -22,7 +22,16 @@ def run(spec: Spec, context: StepContext) -> Iterable[Finding]:
     for request in context.readable:
         difference = context.difference(context.built[request], request)
         if len(difference.cells):
-            yield _finding(spec, context, request, difference)
+            yield _finding(spec, context, request, _within_buffer(context, difference))
+
+
+def _within_buffer(context: StepContext, difference: Difference) -> Difference:
+    """Without the cells past the buffer's end, which are I4's, unless there are no others."""
+    read = difference.found != UNREAD
+    if read.all() or not read.any() or not context.has("I4", None):
+        return difference
+    view, cells = difference.view, difference.cells
+    return Difference(view, cells[read], difference.expected[read], difference.found[read])
 
 
 def _finding(spec: Spec, context: StepContext, request: int, difference: Difference) -> Finding:
@@ -42,8 +51,36 @@ def _finding(spec: Spec, context: StepContext, request: int, difference: Differe
         expected=expected,
         found=None if found == UNREAD else found,
         count=len(difference.cells),
-        consequence_of="I4" if bool((difference.found == UNREAD).all()) else None,
+        consequence_of=_explained_by(context, request, difference),
     )
+
+
+def _explained_by(context: StepContext, request: int, difference: Difference) -> str | None:
+    """The earlier check whose wrong value gives exactly these cells."""
+    if bool((difference.found == UNREAD).all()):
+        return "I4"
+    counted = context.step.requests[request].counted_nodes
+    if counted is not None and 0 < counted < context.oracle.num_verified(request):
+        node = difference.cells[:, 1] - context.oracle.prefix_lens[request]
+        if bool(((difference.cells[:, 0] >= counted) | (node >= counted)).all()):
+            return "I2"
+    if _right_as_addressed(context, request):
+        return "I1" if context.has("I1", request) else "I4"
+    return None
+
+
+def _right_as_addressed(context: StepContext, request: int) -> bool:
+    """Whether the cells are right where the wrong extents look for them: built and read alike."""
+    if not (context.can_address() and (context.has("I1", request) or context.has("I4", request))):
+        return False
+    view = addressed_mask(context.step, context.oracle.geometry, request, reads_prefix=True)
+    covered = [
+        row
+        for row in range(context.oracle.num_verified(request))
+        if row not in view.foreign_rows and (view.bytes[row] >= 0).any()
+    ]
+    wrong = set(context.difference(view, request).cells[:, 0].tolist())
+    return bool(covered) and not wrong & set(covered)
 
 
 def _is_latent(context: StepContext, request: int, difference: Difference) -> bool:
@@ -67,11 +104,19 @@ def _message(context: StepContext, request: int, difference: Difference) -> str:
             else f"does not see {target}"
         )
     else:
-        verb = f"sees {target}, which is not its ancestor"
+        verb = f"sees {target}, {_why_not(context, request, row, column)}"
     rows = len(np.unique(difference.cells[:, 0]))
     more = f" ({len(difference.cells)} cells in {rows} rows)" if len(difference.cells) > 1 else ""
-    rid = context.step.requests[request].rid
+    rid = context.rid(request)
     return f"request {rid}, row {first_row + row} (node {row}) {verb}{more}"
+
+
+def _why_not(context: StepContext, request: int, row: int, column: int) -> str:
+    """Why a row may not see a column."""
+    node = column - int(context.oracle.prefix_lens[request])
+    if node < 0 or node in context.oracle.trees[request].paths[row]:
+        return "which lies outside its sliding window"
+    return "which is not its ancestor"
 
 
 def column_name(column: int, prefix_len: int, num_nodes: int) -> str:

@@ -6,8 +6,14 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from engine.checks.context import Spec, StepContext, count_differences, first_difference
-from engine.checks.finding import Effect, Finding
+from engine.checks.context import (
+    MAX_CELLS,
+    Spec,
+    StepContext,
+    count_differences,
+    first_difference,
+)
+from engine.checks.finding import Effect, Finding, Where
 from engine.checks.row_extents import entry, plain
 from engine.checks.widths import addressed_difference, owner_of, used_width
 from engine.layout import indptr
@@ -19,22 +25,13 @@ def run(spec: Spec, context: StepContext) -> Iterable[Finding]:
     found = context.step.inputs.mask_indptr
     expected = context.oracle.geometry.mask_indptr
     if found is None or np.array_equal(found, expected):
-        yield from _too_short(spec, context, _true_end(context))
-        return
-    width = _width(context, found)
-    only_the_end = len(found) == len(expected) and np.array_equal(found[:-1], expected[:-1])
-    if width is None and only_the_end and not np.array_equal(found, _prefix_only(context)):
-        short = list(_too_short(spec, context, _recorded_end(context, int(found[-1]))))
-        if short:
-            yield from short
-            return
-    yield _extents(spec, context, found, expected, width)
+        yield from _too_short(spec, context)
+    else:
+        yield _extents(spec, context, found, expected)
 
 
-def _extents(
-    spec: Spec, context: StepContext, found: Int64, expected: Int64, width: int | None
-) -> Finding:
-    at = first_difference(found, expected)
+def _extents(spec: Spec, context: StepContext, found: Int64, expected: Int64) -> Finding:
+    at, width = first_difference(found, expected), _width(context, found)
     assert at is not None
     diagnosis, hint = "mask-extent", ""
     if width is not None:
@@ -43,6 +40,11 @@ def _extents(
     elif np.array_equal(found, _prefix_only(context)):
         diagnosis = "prefix-only-width"
         hint = "Offsets equal those of rows that hold the prefix columns alone, without the tree's."
+    elif _ends_past_buffer(context, found, expected):
+        diagnosis, hint = (
+            "mask-shorter-than-indptr",
+            "The kernel, or its argument check, goes past the end.",
+        )
     where, cells = addressed_difference(context)
     return spec.finding(
         context,
@@ -50,7 +52,7 @@ def _extents(
         diagnosis,
         _message(context, at, found, expected, width),
         hint=hint,
-        effect=Effect.OUTPUT,
+        effect=Effect.CRASH if diagnosis == "mask-shorter-than-indptr" else Effect.OUTPUT,
         where=where,
         expected=entry(expected, at),
         found=entry(found, at),
@@ -66,7 +68,9 @@ def _message(
     if width is None or at == 0:
         return text
     before = int(context.oracle.geometry.mask_columns_before_tree[at - 1])
-    return f"{text}: stride {before + width}, should be {before + int(context.oracle.q_lens[at - 1])}"
+    return (
+        f"{text}: stride {before + width}, should be {before + int(context.oracle.q_lens[at - 1])}"
+    )
 
 
 def _width(context: StepContext, found: Int64) -> int | None:
@@ -83,7 +87,10 @@ def _follows_rows(context: StepContext, found: Int64, width: int | None) -> bool
     """Whether the offsets are those of the row extents as recorded."""
     if width is not None and width == used_width(context):
         return True
-    recorded, before = context.step.inputs.qo_indptr, context.oracle.geometry.mask_columns_before_tree
+    recorded, before = (
+        context.step.inputs.qo_indptr,
+        context.oracle.geometry.mask_columns_before_tree,
+    )
     if recorded is None or len(recorded) != len(before) + 1:
         return False
     rows = np.diff(recorded)
@@ -95,33 +102,45 @@ def _prefix_only(context: StepContext) -> Int64:
     return indptr(geometry.q_lens * geometry.prefix_lens)
 
 
-def _true_end(context: StepContext) -> int:
-    geometry = context.oracle.geometry
-    return int((geometry.byte_indptr if geometry.bits else geometry.mask_indptr)[-1])
+def _ends_past_buffer(context: StepContext, found: Int64, expected: Int64) -> bool:
+    """Whether only the end is wrong, and lies past the buffer's."""
+    buffer, geometry = context.step.inputs.custom_mask, context.oracle.geometry
+    if buffer is None or len(found) < 2 or len(found) != len(expected):
+        return False
+    end = int(found[-1])
+    if geometry.bits:
+        end = int(geometry.byte_indptr[-2]) + -(-(end - int(geometry.mask_indptr[-2])) // 8)
+    return np.array_equal(found[:-1], expected[:-1]) and len(buffer) < end
 
 
-def _recorded_end(context: StepContext, cells: int) -> int:
-    """Where the last request ends according to ``mask_indptr``, in the buffer's unit."""
-    geometry = context.oracle.geometry
-    if not geometry.bits or len(geometry.q_lens) == 0:
-        return cells
-    return int(geometry.byte_indptr[-2]) + -(-(cells - int(geometry.mask_indptr[-2])) // 8)
-
-
-def _too_short(spec: Spec, context: StepContext, end: int) -> Iterable[Finding]:
-    buffer = context.step.inputs.custom_mask
+def _too_short(spec: Spec, context: StepContext) -> Iterable[Finding]:
+    """The extents are right, or not recorded; the buffer ends before them."""
+    buffer, geometry = context.step.inputs.custom_mask, context.oracle.geometry
+    end = int((geometry.byte_indptr if geometry.bits else geometry.mask_indptr)[-1])
     if buffer is None or len(buffer) >= end:
         return
-    unit = "bytes" if context.oracle.geometry.bits else "cells"
-    where, cells = addressed_difference(context)
+    unit = "bytes" if geometry.bits else "cells"
     yield spec.finding(
         context,
         None,
         "mask-shorter-than-indptr",
         f"custom_mask holds {len(buffer)} {unit}, mask_indptr reaches {end}: the kernel reads past its end",
         effect=Effect.CRASH,
-        where=where,
+        where=_first_missing(context, len(buffer)),
         expected=end,
         found=len(buffer),
-        count=cells or end - len(buffer),
+        count=end - len(buffer),
     )
+
+
+def _first_missing(context: StepContext, end: int) -> Where:
+    """The first cell of a real row that lies past the buffer's end."""
+    for request in context.readable:
+        rows = context.oracle.real_rows(request)
+        missing = np.argwhere(context.intended[request].bytes[: len(rows)] >= end)
+        if len(missing):
+            row, column = map(int, missing[0])
+            listed = tuple((rows.start + int(r), int(c)) for r, c in missing[:MAX_CELLS])
+            byte = int(context.intended[request].bytes[row, column])
+            return Where(row, rows.start + row, column, None, byte, listed)
+    return Where()

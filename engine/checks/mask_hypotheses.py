@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
-from engine.checks.context import Difference, StepContext
-from engine.layout import UNREAD, Cells
-from engine.oracle import Oracle
+from engine.checks.context import Difference, StepContext, assumed
+from engine.layout import UNREAD, VISIBLE, Cells, MaskView
+
+Bools = NDArray[np.bool_]
 
 EXPLANATIONS = {
     "causal-mask": "The mask equals a causal one (every row sees all rows before it) in all cells.",
@@ -30,35 +32,58 @@ def diagnose(context: StepContext, request: int, difference: Difference) -> str:
     return "mask-cell"
 
 
-def _real(context: StepContext, request: int) -> Cells:
-    """Built cells of the real rows."""
-    return context.built[request].cells[: context.oracle.trees[request].num_nodes]
+def _real(view: MaskView, context: StepContext, request: int) -> Cells:
+    """Cells of the real rows."""
+    return view.cells[: context.oracle.num_verified(request)]
+
+
+def _equals(context: StepContext, request: int, wanted: Bools) -> bool:
+    """Whether the built cells of all real rows are these, wherever the buffer holds a cell."""
+    view, count = context.built[request], len(wanted)
+    have = view.cells[:count]
+    return bool(((have == wanted) | assumed(view)[:count]).all()) and not (have == UNREAD).any()
+
+
+def _intended(context: StepContext, request: int) -> Bools:
+    seen: Bools = np.equal(_real(context.intended[request], context, request), VISIBLE)
+    return seen
 
 
 def _causal(context: StepContext, request: int, difference: Difference) -> bool:
-    have = _real(context, request)
+    """Lower triangle over the tree; the prefix all visible, or as intended."""
+    wanted = _intended(context, request)
     prefix_len = int(context.oracle.prefix_lens[request])
-    rows, columns = np.indices(have.shape)
-    return bool((have == (columns <= prefix_len + rows)).all())
+    rows, columns = np.indices(wanted.shape)
+    causal: Bools = np.less_equal(columns, prefix_len + rows)
+    windowed = np.where(columns < prefix_len, wanted, causal)
+    return _equals(context, request, causal) or _equals(context, request, windowed)
 
 
 def _request_broadcast(context: StepContext, request: int, difference: Difference) -> bool:
+    """The tree columns are another request's, as far as that one has rows and columns."""
     prefix_len = int(context.oracle.prefix_lens[request])
-    if (difference.cells[:, 1] < prefix_len).any():
-        return False
-    have = _real(context, request)[:, prefix_len:]
     for other in context.readable:
-        if other == request or context.oracle.q_lens[other] != context.oracle.q_lens[request]:
+        before = int(context.oracle.prefix_lens[other])
+        theirs = _intended(context, other)[:, before:]
+        wanted = _intended(context, request)
+        height = min(len(wanted), len(theirs))
+        width = min(wanted.shape[1] - prefix_len, theirs.shape[1])
+        if other == request or height < 2:
             continue
-        theirs = context.intended[other].cells[:, int(context.oracle.prefix_lens[other]) :]
-        shared = min(len(have), context.oracle.trees[other].num_nodes)
-        if shared > 1 and np.array_equal(have[:shared], theirs[:shared]):
-            return bool((difference.cells[:, 0] < shared).all())
+        wanted[:height, prefix_len : prefix_len + width] = theirs[:height, :width]
+        if _equals(context, request, wanted):
+            return True
     return False
 
 
 def _previous_tree(context: StepContext, request: int, difference: Difference) -> bool:
-    return _same_bytes(context, difference) or _old_block(context, request, difference)
+    if context.previous_request(request) is None or (difference.found == UNREAD).any():
+        return False
+    return (
+        _same_bytes(context, difference)
+        or _old_block(context, request)
+        or _old_cells(context, request)
+    )
 
 
 def _same_bytes(context: StepContext, difference: Difference) -> bool:
@@ -68,48 +93,67 @@ def _same_bytes(context: StepContext, difference: Difference) -> bool:
     """
     mine = context.step.inputs.custom_mask
     before = None if context.previous is None else context.previous.inputs.custom_mask
-    if mine is None or before is None or (difference.found == UNREAD).any():
+    if mine is None or before is None:
         return False
     end = min(len(mine), len(before))
     places = difference.view.bytes[difference.cells[:, 0], difference.cells[:, 1]]
     return bool((places < end).any()) and np.array_equal(mine[:end], before[:end])
 
 
-def _old_block(context: StepContext, request: int, difference: Difference) -> bool:
-    """Hidden prefix columns are the hidden cells of the tree block of the step before, left in place."""
+def _previous_views(context: StepContext, request: int) -> list[MaskView]:
+    """Intended and, if recorded, built mask of the same request in the step before."""
     previous = context.previous_request(request)
-    prefix_len = int(context.oracle.prefix_lens[request])
     if previous is None or context.previous is None:
-        return False
-    start = previous.prefix_len
-    columns = difference.cells[:, 1]
-    if (difference.found != 0).any() or (columns < start).any() or (columns >= prefix_len).any():
-        return False
+        return []
+    earlier = StepContext(context.previous)
     number = next(i for i, r in enumerate(context.previous.requests) if r.rid == previous.rid)
-    block = Oracle(context.previous).intended(number).cells[:, start:]
-    rows = len(_real(context, request))
-    hidden = _real(context, request)[:, start:prefix_len] == 0
-    height, width = min(rows, len(block)), min(hidden.shape[1], block.shape[1])
-    return (
-        bool((difference.cells[:, 0] < height).all())
-        and bool((columns < start + width).all())
-        and np.array_equal(hidden[:height, :width], block[:height, :width] == 0)
-    )
+    if number not in earlier.readable:
+        return []
+    known = context.previous.inputs.custom_mask is not None
+    return [earlier.intended[number]] + ([earlier.built[number]] if known else [])
+
+
+def _old_block(context: StepContext, request: int) -> bool:
+    """Prefix columns are hidden where the tree block of the step before hid them, left in place."""
+    prefix_len = int(context.oracle.prefix_lens[request])
+    for view in _previous_views(context, request):
+        wanted, start = _intended(context, request), view.prefix_len
+        block = view.cells[:, start:] == VISIBLE
+        height, width = min(len(wanted), len(block)), min(prefix_len - start, block.shape[1])
+        if width > 0:
+            wanted[:height, start : start + width] &= block[:height, :width]
+            if _equals(context, request, wanted):
+                return True
+    return False
+
+
+def _old_cells(context: StepContext, request: int) -> bool:
+    """Tree columns still show the tree of the step before, in its place or beneath the new one."""
+    prefix_len = int(context.oracle.prefix_lens[request])
+    for view in _previous_views(context, request):
+        block = view.cells[:, view.prefix_len :] == VISIBLE
+        wanted = _intended(context, request)
+        tree = wanted[:, prefix_len:]
+        height, width = min(len(tree), len(block)), min(tree.shape[1], block.shape[1])
+        for cells in (block[:height, :width], block[:height, :width] | tree[:height, :width]):
+            stale = wanted.copy()
+            stale[:height, prefix_len : prefix_len + width] = cells
+            if height > 1 and _equals(context, request, stale):
+                return True
+    return False
 
 
 def _window_by_index(context: StepContext, request: int, difference: Difference) -> bool:
-    window = context.step.config.sliding_window
+    window, tree = context.step.config.sliding_window, context.oracle.trees[request]
     if window is None:
         return False
-    have = _real(context, request)
     prefix_len = int(context.oracle.prefix_lens[request])
-    tree = context.oracle.trees[request]
-    rows, columns = np.indices(have.shape)
-    near = prefix_len + rows - columns < window
-    allowed = columns < prefix_len
-    for node, path in enumerate(tree.paths):
-        allowed[node, [prefix_len + other for other in path]] = True
-    return bool((have == (allowed & near)).all())
+    rows, columns = np.indices(_intended(context, request).shape)
+    allowed: Bools = np.less(columns, prefix_len)
+    for node, path in enumerate(tree.paths[: len(allowed)]):
+        inside = [prefix_len + other for other in path if prefix_len + other < allowed.shape[1]]
+        allowed[node, inside] = True
+    return _equals(context, request, allowed & (prefix_len + rows - columns < window))
 
 
 def _padding_leak(context: StepContext, request: int, difference: Difference) -> bool:
@@ -120,10 +164,15 @@ def _padding_leak(context: StepContext, request: int, difference: Difference) ->
 
 
 def _sibling_leak(context: StepContext, request: int, difference: Difference) -> bool:
-    prefix_len = int(context.oracle.prefix_lens[request])
-    end = prefix_len + context.oracle.trees[request].num_nodes
-    columns = difference.cells[:, 1]
-    return difference.extra and bool(((columns >= prefix_len) & (columns < end)).all())
+    tree, nodes = (
+        context.oracle.trees[request],
+        difference.cells[:, 1] - context.oracle.prefix_lens[request],
+    )
+    foreign = [
+        0 <= node < tree.num_nodes and node not in tree.paths[row]
+        for row, node in zip(difference.cells[:, 0].tolist(), nodes.tolist(), strict=True)
+    ]
+    return difference.extra and all(foreign)
 
 
 def _prefix_hidden(context: StepContext, request: int, difference: Difference) -> bool:

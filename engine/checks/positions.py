@@ -42,8 +42,8 @@ def _finding(
         context,
         request,
         diagnosis,
-        f"row {row} (node {node}): position {int(found[node])}, should be {int(expected[node])} "
-        f"= prefix {prefix_len} + depth {depth}",
+        f"request {context.rid(request)}, row {row} (node {node}): position {int(found[node])}, "
+        f"should be {int(expected[node])} = prefix {prefix_len} + depth {depth}",
         hint=HINTS[diagnosis],
         effect=Effect.OUTPUT,
         where=Where(node=node, row=row),

@@ -24,7 +24,8 @@ def run(spec: Spec, context: StepContext) -> Iterable[Finding]:
     """One finding a request at most: the first mismatch that is no near-tie, else the near-ties."""
     found = context.step.outcome.target_predict
     expected = context.step.reference.target_predict
-    assert found is not None and expected is not None
+    assert found is not None
+    assert expected is not None
     if context.step.config.temperature:
         return  # samples differ by design
     for request in context.requests:
@@ -48,7 +49,10 @@ def _finding(
     if faults:
         cause, hint = _cause(context, request, faults)
     node = row - context.oracle.real_rows(request).start
-    text = f"row {row} (node {node}) predicts token {int(found[row])}, plain decoding {int(expected[row])}"
+    text = (
+        f"request {context.rid(request)}, row {row} (node {node}) predicts token {int(found[row])}, "
+        f"plain decoding {int(expected[row])}"
+    )
     return spec.finding(
         context,
         request,
@@ -70,7 +74,9 @@ def _cause(context: StepContext, request: int, rows: list[int]) -> tuple[str | N
     check = cause_of_rows(context, request, rows)
     if check is not None:
         return check, f"{check} reaches {'this row' if len(rows) == 1 else 'these rows'}."
-    damage = context.damaged.get(context.step.requests[request].rid)
+    if not context.well_formed[request] and context.has("I7", request):
+        return "I7", "A tree that is none has no rows to compare."
+    damage = context.damaged.get(context.rid(request))
     if damage is not None:
         return (
             damage.check,
@@ -86,12 +92,16 @@ def is_near_tie(context: StepContext, row: int) -> bool:
     if bits is None or any(top2 is None or row >= len(top2) for top2 in sides):
         return False
     mine, theirs = (top2[row] for top2 in sides if top2 is not None)
-    if set(mine[:, 0].tolist()) != set(theirs[:, 0].tolist()):
+    pairs = (context.step.outcome.target_predict, context.step.reference.target_predict)
+    chosen = {float(predict[row]) for predict in pairs if predict is not None}
+    if not set(mine[:, 0].tolist()) == set(theirs[:, 0].tolist()) == chosen:
         return False
     return all(_margin_is_tiny(pair[:, 1], bits) for pair in (mine, theirs))
 
 
 def _margin_is_tiny(logits: Float64, mantissa_bits: int) -> bool:
     larger = float(np.abs(logits).max())
+    if not np.isfinite(larger):
+        return False
     ulp = 2.0 ** (np.floor(np.log2(larger)) - mantissa_bits) if larger > 0 else 0.0
     return bool(abs(float(logits[0] - logits[1])) <= NEAR_TIE_ULPS * ulp)

@@ -22,7 +22,8 @@ from engine.checks import (
     tree_form,
     tree_size,
 )
-from engine.checks.blast_radius import damages
+from engine.checks.blast_radius import damaged_requests
+from engine.checks.consequences import vanishes_with
 from engine.checks.context import Damage, Spec, StepContext
 from engine.checks.finding import Finding, Verdict
 from engine.step import VerifyStep
@@ -39,6 +40,7 @@ CHECKS: tuple[Spec, ...] = (
             ("inputs.out_cache_loc",),
         ),
         row_extents.run,
+        needs_rows=False,
     ),
     Spec(
         "I2",
@@ -47,26 +49,40 @@ CHECKS: tuple[Spec, ...] = (
             ("inputs.input_ids", "requests.tree.tokens"),
             ("requests.counted_nodes",),
             ("config.budget",),
+            ("inputs.qo_indptr",),
         ),
         tree_size.run,
+        needs_rows=False,
     ),
     Spec(
         "I4", "mask-extents", (("inputs.mask_indptr",), ("inputs.custom_mask",)), mask_extents.run
     ),
-    Spec("I7", "tree-form", (("requests.tree",),), tree_form.run),
+    Spec("I7", "tree-form", (("requests.tree",),), tree_form.run, needs_rows=False),
     Spec("I8", "mask-content", (("inputs.custom_mask",),), mask_content.run),
     Spec("I10", "positions", (("inputs.positions",),), positions.run),
     Spec(
-        "I12", "links", (("links.retrieve_next_token", "links.retrieve_next_sibling"),), links.run
+        "I12",
+        "links",
+        (("links.retrieve_next_token",), ("links.retrieve_next_sibling",)),
+        links.run,
+        needs_rows=False,
     ),
     Spec(
         "I13",
         "acceptance",
-        (("outcome.target_predict", "outcome.accept_index", "requests.tree.tokens"),),
+        (
+            ("outcome.target_predict", "outcome.accept_index", "requests.tree.tokens"),
+            ("outcome.accept_index", "outcome.accept_length"),
+        ),
         acceptance.run,
     ),
     Spec("I14", "bonus", (("outcome.accept_index",),), bonus.run),
-    Spec("I15", "kv-commit", (("commit.kv",), ("commit.seq_lens",)), kv_commit.run),
+    Spec(
+        "I15",
+        "kv-commit",
+        (("outcome.accept_index", "commit.kv"), ("outcome.accept_index", "commit.seq_lens")),
+        kv_commit.run,
+    ),
     Spec(
         "I22", "reference", (("reference.target_predict", "outcome.target_predict"),), reference.run
     ),
@@ -102,19 +118,24 @@ def check_step(
 
     ``previous``: the same rank's step before, if recorded; ``damaged``: requests whose cache earlier steps left wrong.
     """
-    context = StepContext(step, previous, [], damaged or {})
+    return _judge(StepContext(step, previous, [], damaged or {}))
+
+
+def _judge(context: StepContext) -> list[Finding]:
+    """Run every check that can run; each sees the findings of those before it."""
     for spec in CHECKS:
-        if spec.can_run(step):
-            context.found.extend(
-                [_settled(finding, context) for finding in spec.run(spec, context)]
-            )
+        if spec.can_run(context.step):
+            for finding in spec.run(spec, context):
+                context.found.append(_settled(spec, finding, context))
     return context.found
 
 
-def _settled(finding: Finding, context: StepContext) -> Finding:
-    """Drop a claimed cause that was not found."""
+def _settled(spec: Spec, finding: Finding, context: StepContext) -> Finding:
+    """Drop a claimed cause that was not found; look for one where none is claimed."""
     cause = finding.consequence_of
-    if cause is None or any(
+    if cause is None:
+        return finding.explained_by(vanishes_with(spec, finding, context))
+    if any(
         other.check == cause and other.request in (None, finding.request) for other in context.found
     ):
         return finding
@@ -138,29 +159,23 @@ class TraceChecker:
         self._ran: set[str] = set()
         self._first: VerifyStep | None = None
         self._steps = 0
-        self._last: dict[int, VerifyStep] = {}
+        self._recent: dict[int, list[VerifyStep]] = {}  # by rank: the last two step numbers
         self._damaged: dict[int, dict[str, Damage]] = {}
 
     def feed(self, step: VerifyStep) -> list[Finding]:
         """Findings of the next step in order of time."""
-        before = self._last.get(step.rank)
-        previous = before if before is not None and before.step == step.step - 1 else None
+        recent = [other for other in self._recent.get(step.rank, []) if other.step >= step.step - 1]
         damaged = self._damaged.setdefault(step.rank, {})
-        findings = check_step(step, previous, damaged)
-        self._note_damage(step, findings, damaged)
+        context = StepContext(step, _before(step, recent), [], dict(damaged))
+        findings = _judge(context)
+        for rid, check in damaged_requests(context).items():
+            damaged.setdefault(rid, Damage(check, step.step))
         self._findings += findings
         self._ran |= {spec.id for spec in CHECKS if spec.id not in self._ran and spec.can_run(step)}
         self._first = self._first or step
-        self._last[step.rank] = step
+        self._recent[step.rank] = [*recent, step]
         self._steps += 1
         return findings
-
-    @staticmethod
-    def _note_damage(step: VerifyStep, findings: list[Finding], damaged: dict[str, Damage]) -> None:
-        for finding in filter(damages, findings):
-            for request in step.requests:
-                if finding.request in (None, request.rid):
-                    damaged.setdefault(request.rid, Damage(finding.check, step.step))
 
     def report(self) -> Report:
         """Everything so far."""
@@ -168,6 +183,18 @@ class TraceChecker:
         skipped = tuple(_skipped(spec, self._first) for spec in lacking if self._first)
         names = tuple(spec.name for spec in CHECKS if spec.id in self._ran)
         return Report(tuple(self._findings), skipped, self._steps, names)
+
+
+def _before(step: VerifyStep, recent: list[VerifyStep]) -> VerifyStep | None:
+    """The record of the step before that shares most requests with this one."""
+    rids = {request.rid for request in step.requests}
+    shared = [
+        (sum(request.rid in rids for request in other.requests), other)
+        for other in recent
+        if other.step == step.step - 1
+    ]
+    count, other = max(shared, key=lambda pair: pair[0], default=(0, None))
+    return other if count else None
 
 
 def _skipped(spec: Spec, step: VerifyStep) -> Finding:

@@ -104,7 +104,7 @@ def _numbers(context: StepContext) -> Numbers:
     if inputs.max_extend_len is not None and longest is not None:
         pairs["max_extend_len"] = (np.array([inputs.max_extend_len]), np.array([longest]))
     total = expected[-1:]
-    return pairs | {name: (np.array([length]), total) for name, length in lengths.items()}
+    return pairs | {name: (np.array([length], np.int64), total) for name, length in lengths.items()}
 
 
 def _expected_indptr(context: StepContext, lengths: list[int]) -> Int64:
@@ -140,7 +140,7 @@ def _rows_hit(context: StepContext) -> str:
     unwritten: set[int] = set()
     for i in context.readable:
         first = int(context.oracle.geometry.qo_indptr[i])
-        covered = (context.addressed[i].cells >= 0).any(axis=1)
+        covered = np.any(context.addressed[i].cells >= 0, axis=1)
         difference = context.difference(context.addressed[i], i)
         for row in np.unique(difference.cells[:, 0]).tolist():
             (shifted if covered[row] else unwritten).add(first + row)

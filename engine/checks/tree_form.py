@@ -23,29 +23,26 @@ def run(spec: Spec, context: StepContext) -> Iterable[Finding]:
 
 def _cycle_or_orphan(spec: Spec, context: StepContext, request: int) -> Finding | None:
     tree = context.oracle.trees[request]
-    if tree.num_nodes and tree.parents[0] != -1:
-        lost, text = [0], f"node 0 has parent {int(tree.parents[0])}, the root has none (-1)"
-    else:
-        lost = np.flatnonzero(tree.depths < 0).tolist()
-        text = (
-            f"node {lost[0]} (parent {int(tree.parents[lost[0]])}) never reaches the root"
-            if lost
-            else ""
-        )
-    if not lost:
+    nodes = np.arange(tree.num_nodes)
+    improper = (tree.parents < 0) | (tree.parents >= nodes)
+    wrong = np.flatnonzero(improper & (tree.depths < 0) & (nodes > 0)).tolist()
+    if tree.parents[0] != -1:
+        wrong.insert(0, 0)
+    if not wrong:
         return None
-    node = lost[0]
+    node, parent = wrong[0], int(tree.parents[wrong[0]])
+    rule = "the root has none (-1)" if node == 0 else "it never reaches the root"
     return spec.finding(
         context,
         request,
         "cycle-or-orphan",
-        f"request {context.step.requests[request].rid}: {text}",
+        f"request {context.rid(request)}: node {node} has parent {parent}, {rule}",
         hint="A walk over its ancestors does not end, or leaves the request's rows.",
         effect=Effect.HANG,
         where=Where(node=node),
         expected=-1 if node == 0 else f"a node in 0 … {node - 1}",
-        found=int(tree.parents[node]),
-        count=len(lost),
+        found=parent,
+        count=len(wrong),
     )
 
 
@@ -62,8 +59,8 @@ def _duplicate_sibling(spec: Spec, context: StepContext, request: int) -> Findin
         context,
         request,
         "duplicate-sibling",
-        f"node {node} repeats token {token} of an earlier child of node {int(tree.parents[node])}: "
-        "the walk can never reach it",
+        f"request {context.rid(request)}: node {node} repeats token {token} of an earlier child "
+        f"of node {int(tree.parents[node])}: the walk can never reach it",
         effect=Effect.ACCEPTANCE,
         where=Where(node=node),
         expected="distinct tokens among siblings",
@@ -93,7 +90,8 @@ def _too_deep(spec: Spec, context: StepContext, request: int) -> Finding | None:
         context,
         request,
         "too-deep",
-        f"node {node} has depth {int(tree.depths[node])}; a block of {block} drafts {block - 1} positions",
+        f"request {context.rid(request)}: node {node} has depth {int(tree.depths[node])}; "
+        f"a block of {block} drafts {block - 1} positions",
         effect=Effect.HANG,
         where=Where(node=node),
         expected=block - 1,
@@ -106,22 +104,24 @@ def _weights(spec: Spec, context: StepContext, request: int) -> Finding | None:
     weights = context.oracle.trees[request].log_weights
     if weights is None:
         return None
-    rising = np.flatnonzero(~(weights[1:] <= weights[:-1])) + 1
-    if len(rising) == 0:
+    known = np.flatnonzero(~np.isnan(weights))
+    rises = np.flatnonzero(weights[known][1:] > weights[known][:-1])
+    if len(rises) == 0:
         return None
-    node = int(rising[0])
+    before, node = map(int, known[rises[0] : rises[0] + 2])
     return spec.finding(
         context,
         request,
         "weights-not-sorted",
-        f"node {node} has log-weight {weights[node]:.4g}, node {node - 1} before it {weights[node - 1]:.4g}: "
+        f"request {context.rid(request)}: node {node} has log-weight {weights[node]:.4g}, "
+        f"node {before} before it {weights[before]:.4g}: "
         "nodes are not in order of probability",
         hint="The budget was not spent on the most probable prefixes.",
         effect=Effect.ACCEPTANCE,
         where=Where(node=node),
-        expected=f"at most {weights[node - 1]:.6g}",
-        found=None if np.isnan(weights[node]) else float(weights[node]),
-        count=len(rising),
+        expected=f"at most {weights[before]:.6g}",
+        found=float(weights[node]),
+        count=len(rises),
     )
 
 
@@ -135,7 +135,7 @@ def _order(spec: Spec, context: StepContext, request: int) -> Finding | None:
         context,
         request,
         "tree-form",
-        f"node {node} comes before its parent {int(tree.parents[node])}",
+        f"request {context.rid(request)}: node {node} comes before its parent {int(tree.parents[node])}",
         hint="In-place compaction and masks that copy the parent's row need parents first.",
         effect=Effect.HANG,
         where=Where(node=node),

@@ -25,12 +25,15 @@ def _counted(spec: Spec, context: StepContext, request: int) -> Finding | None:
     counted = record.counted_nodes
     if counted is None or counted == tree.num_nodes:
         return None
-    nonzero = int(np.count_nonzero(tree.tokens[1:])) + 1
+    nonzero = int(np.count_nonzero(tree.tokens[1:])) + 1  # the root is counted whatever it holds
     from_tokens = record.tree.tokens is not None and counted in (
         nonzero,
         int(np.count_nonzero(tree.tokens)),
     )
-    first_zero = int(np.argmax(tree.tokens == 0)) if from_tokens else None
+    zeros = np.flatnonzero(tree.tokens == 0) if from_tokens else np.array([], np.int64)
+    first_zero = (
+        int(zeros[zeros > 0][0] if counted == nonzero else zeros[0]) if from_tokens else None
+    )
     return spec.finding(
         context,
         request,
@@ -56,7 +59,7 @@ def _over_budget(spec: Spec, context: StepContext, request: int) -> Finding | No
         context,
         request,
         "over-budget",
-        f"request {context.step.requests[request].rid}: {tree.num_nodes} nodes in {budget + 1} rows "
+        f"request {context.rid(request)}: {tree.num_nodes} nodes in {budget + 1} rows "
         "(budget + 1): nodes past the last row are never verified",
         effect=Effect.ACCEPTANCE,
         where=Where(node=budget + 1),
@@ -68,12 +71,13 @@ def _over_budget(spec: Spec, context: StepContext, request: int) -> Finding | No
 
 def _tokens(spec: Spec, context: StepContext, request: int) -> Finding | None:
     ids, tree = context.step.inputs.input_ids, context.oracle.trees[request]
-    if ids is None or context.step.requests[request].tree.tokens is None:
+    if ids is None or context.step.requests[request].tree.tokens is None or not context.rows_known:
         return None
     rows = context.oracle.real_rows(request)
     found = ids[rows.start : rows.stop]
-    node = first_difference(found, tree.tokens)
-    if node is None or node >= len(found):
+    expected = tree.tokens[: len(found)]
+    node = first_difference(found, expected)
+    if node is None:
         return None
     return spec.finding(
         context,
@@ -85,7 +89,7 @@ def _tokens(spec: Spec, context: StepContext, request: int) -> Finding | None:
         where=Where(node=node, row=rows.start + node),
         expected=int(tree.tokens[node]),
         found=int(found[node]),
-        count=count_differences(found, tree.tokens[: len(found)]),
+        count=count_differences(found, expected),
     )
 
 
@@ -95,15 +99,18 @@ def _rows(spec: Spec, context: StepContext, request: int) -> Finding | None:
     if indptr is None or context.oracle.is_static or request + 1 >= len(indptr):
         return None
     rows = int(indptr[request + 1] - indptr[request])
-    if rows == tree.num_nodes:
+    if rows == tree.num_nodes or context.step.config.verify_rows != "ragged":
         return None
+    true = context.oracle.geometry.qo_indptr
+    shifted = indptr[request] != true[request] and indptr[request + 1] == true[request + 1]
     return spec.finding(
         context,
         request,
         "tree-size",
-        f"request {context.step.requests[request].rid}: {rows} rows for {tree.num_nodes} nodes",
+        f"request {context.rid(request)}: {rows} rows for {tree.num_nodes} nodes",
         effect=Effect.ACCEPTANCE,
         expected=tree.num_nodes,
         found=rows,
         count=abs(rows - tree.num_nodes),
+        consequence_of="I2" if shifted and request > 0 else None,
     )

@@ -47,7 +47,7 @@ def bench_plain(
     speeds, outputs = _alternate(runs, rounds, new_tokens, progress)
     ours = statistics.median(speeds["ours"])
     ratios = [own / other for own, other in zip(*speeds.values(), strict=True)]
-    weight_bytes = weight_bytes(model)
+    read_bytes = weight_bytes(model)
     return {
         **speeds,
         "ratio": statistics.median(ratios),
@@ -55,8 +55,8 @@ def bench_plain(
         "new_tokens": new_tokens,
         "threads": torch.get_num_threads(),
         "linear": model.linear_kind.value,
-        "weight_bytes": weight_bytes,
-        "weight_gb_s": weight_bytes * ours / 1e9,
+        "weight_bytes": read_bytes,
+        "weight_gb_s": read_bytes * ours / 1e9,
         "read_gb_s": read_bandwidth(),
     }
 

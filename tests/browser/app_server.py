@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -22,12 +23,12 @@ CHROMIUM_ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-CHROMIUM_PATHS = ("/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome")
+CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
 def chromium() -> str | None:
     """Path of an installed Chromium."""
-    return next((path for path in CHROMIUM_PATHS if os.path.exists(path)), None)
+    return next((path for name in CHROMIUM_NAMES if (path := shutil.which(name))), None)
 
 
 def free_port() -> int:

@@ -22,7 +22,7 @@ def settle(page: Page) -> None:
     page.wait_for_function(
         """() => {
             const idle = document.querySelector('[data-testid=stApp]')?.dataset.testScriptState === 'notRunning'
-                && !document.querySelector('[data-stale=true]');
+                && !document.querySelector('[data-stale=true], [data-testid=stSkeleton]');
             const now = performance.now();
             if (!idle || window.idleSince === undefined) window.idleSince = now;
             if (idle && now - window.idleSince > 350) { window.idleSince = undefined; return true; }

@@ -11,21 +11,12 @@ import tempfile
 from pathlib import Path
 
 from app_server import CHROMIUM_ARGUMENTS, chromium, serve
-from playwright.sync_api import Page, sync_playwright
+from driver import open_page, settle
+from playwright.sync_api import sync_playwright
 
 PAGES = ("", "mask_diff", "findings", "run", "snapshots")
 THEMES = ("light", "dark")
 SIZE = {"width": 1440, "height": 900}
-
-
-def settled(page: Page) -> None:
-    """Wait until the script has run and the charts are drawn."""
-    page.wait_for_selector("[data-testid=stApp]", timeout=30_000)
-    page.wait_for_function(
-        "() => document.querySelector('[data-testid=stApp]')?.dataset.testScriptState === 'notRunning'",
-        timeout=60_000,
-    )
-    page.wait_for_timeout(1500)
 
 
 def photograph(folder: Path, traces: Path, query: str, pages: tuple[str, ...] = PAGES) -> None:
@@ -40,12 +31,11 @@ def photograph(folder: Path, traces: Path, query: str, pages: tuple[str, ...] = 
         for theme in THEMES:
             page = browser.new_page(viewport=SIZE, color_scheme=theme)
             for name in pages:
-                page.goto(f"{address}/{name}?{query}")
-                settled(page)
+                open_page(page, address, name, query)
                 main = page.locator("[data-testid=stMain]")
                 height = main.evaluate("node => node.scrollHeight") + 10
                 page.set_viewport_size({"width": SIZE["width"], "height": min(height, 4000)})
-                page.wait_for_timeout(600)
+                settle(page)
                 page.screenshot(path=folder / f"{name or 'step-inspector'}-{theme}.png")
                 page.set_viewport_size(SIZE)
             page.close()

@@ -108,7 +108,7 @@ def test_the_url_reproduces_the_view(
     name: str, page: Page, browser: Browser, app: tuple[str, Path]
 ) -> None:
     open_page(page, app[0], name, "trace=mixed&step=3&node=4&mask=addressed&rows=2-9&columns=25-35")
-    page.locator(".st-key-jump-previous-step button").click()
+    page.locator(".st-key-jump-previous-step button").first.click()
     expect_step(page, "2")
     other = browser.new_page(viewport={"width": 1440, "height": 1800})
     open_page(

@@ -19,4 +19,6 @@ def test_streamlit_run_from_another_directory(recorded: Path, tmp_path: Path) ->
             f"{address}/app/static/visible-space.woff", timeout=10
         ) as answer:
             assert answer.read(4) == b"wOFF"
-    assert "Traceback" not in (tmp_path / "server.log").read_text()
+    log = (tmp_path / "server.log").read_text()
+    assert "Traceback" not in log
+    assert f"URL: {address}" in log  # not 0.0.0.0: the app's own configuration is in force

@@ -14,13 +14,6 @@ import typer
 
 # Modules of this package with a function register(app).
 COMMANDS = ("run", "check", "snapshot", "convert", "fetch", "bench")
-    "run",
-    "check",
-    "snapshot",
-    "convert",
-    "fetch",
-    "bench",
-)  # modules of this package with a function register(app)
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 DEFECT = (

@@ -19,14 +19,8 @@ def draw_tree(view: StepView, palette: Palette, node: int | None) -> None:
     """Title, the tree, its legend."""
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown("**Draft tree**")
-        st.caption(size_text(view))
         weights = urlstate.get("weights") == "1"
         st.toggle("log-probabilities", **urlstate.widget("weights", weights))
     figure = draft_tree(view, palette, node, edge_weights=weights)
     draw(figure, "tree", "draft tree; a click selects a node", pick_node)
     st.caption(" · ".join(f"{MARKS[o].glyph} {o}" for o in LEGEND))
-
-
-def size_text(view: StepView) -> str:
-    """``17 nodes in 17 rows``."""
-    return f"{view.num_nodes} nodes in {view.q_len} rows"

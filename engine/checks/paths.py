@@ -1,0 +1,59 @@
+"""Accepted paths: as recorded, as the target's predictions imply, and as far as an end-of-sequence token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.checks.context import StepContext
+
+
+def outside(context: StepContext, request: int) -> tuple[int, int] | None:
+    """``(entry, row)`` of the first entry of ``accept_index`` that is no row of the request; None if all are.
+
+    -1 pads the end only: one at the front, or between two rows, lies outside.
+    """
+    accepted = context.step.outcome.accept_index
+    if accepted is None or request >= len(accepted):
+        return None
+    rows, flat = context.oracle.rows(request), [int(row) for row in accepted[request]]
+    used = max((entry + 1 for entry, row in enumerate(flat) if row != -1), default=1)
+    return next(
+        ((entry, row) for entry, row in enumerate((flat or [-1])[:used]) if row not in rows), None
+    )
+
+
+def recorded_nodes(context: StepContext, request: int) -> list[int] | None:
+    """Accepted nodes as recorded (padding -1 dropped), None where one lies outside the request's rows."""
+    accepted = context.step.outcome.accept_index
+    if accepted is None or request >= len(accepted) or outside(context, request) is not None:
+        return None
+    start = context.oracle.rows(request).start
+    return [int(row) - start for row in accepted[request] if row != -1]
+
+
+def implied_nodes(context: StepContext, request: int) -> list[int] | None:
+    """Nodes that the target's predictions accept, None where those or the tokens are not recorded."""
+    predict, rows = context.step.outcome.target_predict, context.oracle.real_rows(request)
+    if predict is None or rows.stop > len(predict):
+        return None
+    if context.step.requests[request].tree.tokens is None:
+        return None
+    return context.oracle.accepted_nodes(request, predict)
+
+
+def until_stop(context: StepContext, request: int, path: Sequence[int]) -> list[int]:
+    """The path up to its first end-of-sequence token."""
+    stops, tokens = context.step.config.eos_token_ids, context.oracle.trees[request].tokens
+    for length, node in enumerate(path, start=1):
+        if length > 1 and stops is not None and node < len(tokens) and tokens[node] in stops:
+            return list(path[:length])
+    return list(path)
+
+
+def committable(context: StepContext, request: int, nodes: list[int]) -> list[list[int]]:
+    """Paths that may be committed for an accepted one: itself, and either end of one that passes a stop."""
+    paths = [nodes, until_stop(context, request, nodes)]
+    implied = implied_nodes(context, request)
+    if implied is not None and nodes == until_stop(context, request, implied):
+        paths.append(implied)
+    return paths
