@@ -145,10 +145,11 @@ class Oracle:
 
     def links(self, request: int) -> tuple[Int64, Int64]:
         """``(retrieve_next_token, retrieve_next_sibling)`` of the real nodes: first child, next sibling, or -1."""
-        tree = self.trees[request]
-        next_token = np.full(tree.num_nodes, -1, np.int64)
-        next_sibling = np.full(tree.num_nodes, -1, np.int64)
-        for node, below in enumerate(tree.children):
+        count = self.num_verified(request)
+        next_token = np.full(count, -1, np.int64)
+        next_sibling = np.full(count, -1, np.int64)
+        for node, everyone in enumerate(self.trees[request].children[:count]):
+            below = [child for child in everyone if child < count]
             if below:
                 next_token[node] = below[0]
             for left, right in pairwise(below):

@@ -7,6 +7,7 @@ import json
 import streamlit as st
 
 from workbench import urlstate
+from workbench.causes import CauseGroup, group_causes
 from workbench.cells import cells_of
 from workbench.current import Current, current
 from workbench.figures.strip import step_strip
@@ -19,7 +20,7 @@ from workbench.panes.picking import draw
 from workbench.selection import go_to
 from workbench.tokens import message
 from workbench.traces import safe_name
-from workbench.verdict import CauseGroup, group_causes, sentence
+from workbench.verdict import sentence
 
 KINDS = ("everything", "fault", "latent", "near-tie")
 LISTED = 200  # findings of one cause

@@ -175,8 +175,8 @@ def draw_line(line: Headline) -> None:
         Level.EMPTY: st.info,
     }[line.level]
     sign = {Level.FAULT: f"{mark(Outcome.FAULT).glyph} ", Level.CLEAN: "✓ "}.get(line.level, "")
-    detail = f"  \n{message(line.detail)}" if line.detail else ""
-    draw(f"{sign}**{message(line.sentence)}**{detail}")
+    more = "".join(f"  \n{message(text)}" for text in (line.cause, line.detail) if text)
+    draw(f"{sign}**{message(line.sentence)}**{more}")
 
 
 def _draw_missing(current: Current) -> None:

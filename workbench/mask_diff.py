@@ -12,20 +12,17 @@ from engine.layout import MaskKind
 from engine.trace.errors import TraceFormatError
 from workbench import traces, urlstate
 from workbench.current import Current, current
-from workbench.figures.mask_codes import WORDS, Code
+from workbench.figures.mask_codes import Code
 from workbench.figures.mask_overview import mask_overview
 from workbench.figures.mask_window import Window, mask_window
-from workbench.glossary import explain
 from workbench.loaded import Loaded
-from workbench.panes.finding_box import draw_finding
+from workbench.panes.mask_lists import draw_checks, draw_lists
 from workbench.panes.mask_pane import effective
 from workbench.panes.picking import draw
-from workbench.selection import pick_node
 from workbench.sides import (
     KINDS,
     Compared,
     Side,
-    cell_word,
     compare,
     loaded_of,
     parse,
@@ -34,8 +31,6 @@ from workbench.sides import (
 from workbench.stepview import StepView
 from workbench.tokens import for_markdown
 
-MASK_CHECKS = ("I1", "I4", "I5", "I8", "I9", "I11")
-LISTED = 2000  # cells of the table
 FIRST_WINDOW = 96  # rows and columns of the exact view unless chosen otherwise
 
 
@@ -161,8 +156,8 @@ def _draw_comparison(now: Current, view: StepView, compared: Compared) -> None:
         exact = mask_window(view, compared.codes, start, window, now.palette, node)
         draw(exact, "window", "every cell of the window")
     with right:
-        _draw_lists(view, compared)
-        _draw_checks(now)
+        draw_lists(view, compared)
+        draw_checks(now)
 
 
 def _summary(compared: Compared) -> str:
@@ -232,71 +227,3 @@ def _window_widgets(compared: Compared, window: Window) -> None:
 def _window_changed(name: str, key: str) -> None:
     first, last = st.session_state[key]
     urlstate.put(**{name: f"{first}-{last}"})
-
-
-def _draw_lists(view: StepView, compared: Compared) -> None:
-    table = cell_table(view, compared)
-    st.caption(
-        f"differing cells: {len(table['row'])} of {len(compared.cells)} listed; a row selects its node"
-    )
-    st.dataframe(
-        table,
-        key="cells",
-        height=260,
-        hide_index=True,
-        on_select=lambda: _pick(table),
-        selection_mode="single-row",
-    )
-    rows, counts = np.unique(compared.cells[:, 0], return_counts=True)
-    st.caption("differing cells of each row")
-    st.dataframe(
-        {
-            "row": [int(r) for r in rows],
-            "node": [view.label(int(r), 20) for r in rows],
-            "cells": [int(c) for c in counts],
-        },
-        height=min(36 * (len(rows) + 1) + 3, 220),
-        hide_index=True,
-    )
-
-
-def _pick(table: dict[str, list[Any]]) -> None:
-    rows = st.session_state["cells"]["selection"]["rows"]
-    if rows and rows[0] < len(table["local row"]):
-        pick_node(int(table["local row"][rows[0]]))
-
-
-def cell_table(view: StepView, compared: Compared) -> dict[str, list[Any]]:
-    """Row, column, names, byte and both values of each differing cell, the first :data:`LISTED`."""
-    start = compared.left.prefix_len
-    table: dict[str, list[Any]] = {
-        name: []
-        for name in ("row", "local row", "node", "column", "sees", "byte", "left", "right", "what")
-    }
-    for row, column in compared.cells[:LISTED].tolist():
-        other = column - start
-        values = (
-            view.first_row + row,
-            row,
-            view.label(row, 20),
-            column,
-            f"prefix {column}" if other < 0 else f"{other} {view.label(other, 20)}",
-            int(compared.right.bytes[row, column]),
-            cell_word(int(compared.left.cells[row, column])),
-            cell_word(int(compared.right.cells[row, column])),
-            WORDS[Code(int(compared.codes[row, column]))].partition(":")[0],
-        )
-        for name, value in zip(table, values, strict=True):
-            table[name].append(value)
-    return table
-
-
-def _draw_checks(now: Current) -> None:
-    """What the checks say about the masks of the selected step."""
-    assert now.view is not None
-    said = [f for f in now.view.findings if f.check in MASK_CHECKS]
-    st.markdown("**What the checks say** of the selected step", help=explain("difference"))
-    for finding in said:
-        draw_finding(finding)
-    if not said:
-        st.caption("No check of extents or masks found anything in the selected step and request.")

@@ -24,6 +24,7 @@ from engine.checks.finding import Finding, Verdict
 from engine.checks.registry import CHECKS, Report
 from engine.layout import MaskKind
 from engine.trace.reader import Trace
+from workbench.causes import group_causes
 from workbench.cells import cells_of
 from workbench.figures.acceptance import acceptance_paths
 from workbench.figures.mask import mask_figure
@@ -36,7 +37,7 @@ from workbench.panes.mask_pane import against_intended, chain_text, counts_text,
 from workbench.panes.offsets_pane import arithmetic
 from workbench.stepview import StepView, view_of
 from workbench.theme import DARK, LIGHT, Palette
-from workbench.verdict import EFFECTS, group_causes, headline, leading, sentence
+from workbench.verdict import EFFECTS, headline, leading, sentence
 
 TEMPLATE = Path(__file__).with_name("static") / "report.html"
 FONT = Path(__file__).with_name("static") / "visible-space.woff"
@@ -99,7 +100,7 @@ def _verdict(
     line = headline(report, cells_of(first, context) if first and context else None)
     return (
         f'<section class="verdict {line.level}"><h1>{html.escape(line.sentence)}</h1>'
-        f"<p>{html.escape(line.detail)}</p></section>"
+        f"<p>{html.escape(line.cause)}</p><p>{html.escape(line.detail)}</p></section>"
     )
 
 

@@ -12,6 +12,7 @@ import streamlit as st
 from engine.trace.errors import TraceFormatError
 from engine.trace.snapshot import Snapshot, SnapshotSummary, export_snapshot, import_snapshot
 from workbench import traces, urlstate
+from workbench.causes import group_causes
 from workbench.current import Current, current
 from workbench.header import draw_line, headline_of
 from workbench.loaded import Loaded, load
@@ -19,7 +20,6 @@ from workbench.pages_folder import INSPECTOR, RUN, link, open_page
 from workbench.report import build_report
 from workbench.tokens import for_markdown, message
 from workbench.traces import imports_folder, key_of, safe_name
-from workbench.verdict import group_causes
 
 THIS, FAULTY, RANGE = "this step", "first faulty step of each cause", "a range of steps"
 LARGEST = 256 << 20  # bytes of an upload
@@ -111,7 +111,7 @@ def _packed(
             path,
             _loaded.trace,
             positions,
-            _loaded.report.findings,
+            (*_loaded.report.findings, *_loaded.report.skipped),
             include_text=texts,
             report_html=report,
             selection=selection,

@@ -22,6 +22,7 @@ from engine.tree import DraftTree
 from workbench.outcome import Outcome
 from workbench.tokens import shorten, visible
 
+CONTENT = ("I8",)  # checks about what the cells of the buffer hold
 ADDRESSING = ("I1", "I4", "I5")  # checks about where cells are read, not about what they hold
 
 
@@ -197,6 +198,7 @@ class StepView:
             for f in self.findings
             if row in _rows_of(f, self.first_row)
             or (f.check in ADDRESSING and f.where.row is not None and node in self.misread_rows)
+            or (f.check in CONTENT and f.where.row is not None and node in self.misbuilt_rows)
         )
 
     @cached_property
@@ -207,6 +209,14 @@ class StepView:
         if not self.well_formed or not self.context.can_address():
             return frozenset()
         difference = self.context.difference(self.context.addressed[self.request], self.request)
+        return frozenset(int(row) for row in difference.cells[:, 0])
+
+    @cached_property
+    def misbuilt_rows(self) -> frozenset[int]:
+        """Nodes whose row of the buffer is not the intended one."""
+        if not self.well_formed or self.step.inputs.custom_mask is None:
+            return frozenset()
+        difference = self.context.difference(self.context.built[self.request], self.request)
         return frozenset(int(row) for row in difference.cells[:, 0])
 
 

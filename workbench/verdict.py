@@ -8,7 +8,6 @@ be, is said too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -50,6 +49,7 @@ class Headline:
     level: Level
     sentence: str
     detail: str = ""
+    cause: str = ""  # the diagnosis and what to make of it
     finding: Finding | None = None
 
 
@@ -61,8 +61,9 @@ def headline(report: Report, cells: CellPair | None = None) -> Headline:
     if finding is None:
         return Headline(Level.CLEAN, _clean(report))
     if finding.verdict is Verdict.LATENT:
-        return Headline(Level.LATENT, sentence(finding), _clean(report), finding)
-    return Headline(Level.FAULT, sentence(finding, cells), _scope(report, finding), finding)
+        return Headline(Level.LATENT, sentence(finding), _clean(report), _cause(finding), finding)
+    scope = _scope(report, finding)
+    return Headline(Level.FAULT, sentence(finding, cells), scope, _cause(finding), finding)
 
 
 def leading(report: Report) -> Finding | None:
@@ -88,30 +89,34 @@ def sentence(finding: Finding, cells: CellPair | None = None) -> str:
     )
 
 
+def _cause(finding: Finding) -> str:
+    return ": ".join(part for part in (finding.diagnosis, finding.hint) if part)
+
+
 def _scope(report: Report, finding: Finding) -> str:
     steps = len({(f.step, f.rank) for f in report.faults})
     others = len({(f.check, f.diagnosis) for f in report.causes}) - 1
     followed = sum(f.consequence_of is not None for f in report.faults)
     parts = [
         f"effect: {EFFECTS[finding.effect]}",
-        f"{steps} of {_count(report.steps, 'step')} at fault",
+        f"{steps} of {plural(report.steps, 'step')} at fault",
     ]
     if others:
-        parts.append(_count(others, "other cause"))
+        parts.append(plural(others, "other cause"))
     if followed:
-        parts.append(f"{_count(followed, 'finding')} explained by a cause")
+        parts.append(f"{plural(followed, 'finding')} explained by a cause")
     return " · ".join(parts)
 
 
 def _clean(report: Report) -> str:
-    text = f"{_count(report.steps, 'step')}, {_count(len(report.checks), 'check')}, nothing wrong"
+    text = f"{plural(report.steps, 'step')}, {plural(len(report.checks), 'check')}, nothing wrong"
     ties = sum(f.verdict is Verdict.NEAR_TIE for f in report.findings)
     if ties:
-        text += f", {_count(ties, 'near-tie')} (numerics, nobody's fault)"
+        text += f", {plural(ties, 'near-tie')} (numerics, nobody's fault)"
     if not report.skipped:
         return text
     lacking = "; ".join(_lacking(finding) for finding in report.skipped)
-    return f"{text}; {_count(len(report.skipped), 'check')} lacked inputs ({lacking})"
+    return f"{text}; {plural(len(report.skipped), 'check')} lacked inputs ({lacking})"
 
 
 def _lacking(finding: Finding) -> str:
@@ -119,78 +124,6 @@ def _lacking(finding: Finding) -> str:
     return finding.message.replace(f"{finding.name} lacked inputs", finding.name)
 
 
-def _count(number: int, noun: str) -> str:
+def plural(number: int, noun: str) -> str:
+    """``1 step``, ``2 steps``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-@dataclass(frozen=True)
-class CauseGroup:
-    """All findings of one cause, as the findings page lists them."""
-
-    check: str
-    name: str
-    diagnosis: str
-    verdict: Verdict
-    effect: Effect
-    findings: tuple[Finding, ...]
-    consequences: tuple[Finding, ...]
-
-    @property
-    def steps(self) -> tuple[int, ...]:
-        """Steps in which it was found."""
-        return tuple(sorted({f.step for f in self.findings if f.step is not None}))
-
-    @property
-    def title(self) -> str:
-        """``width-mismatch · 41 steps · all requests · wrong text``."""
-        requests = {f.request for f in self.findings}
-        if None in requests:
-            who = "all requests"
-        else:
-            who = ", ".join(sorted(map(str, requests))[:3]) + (" …" if len(requests) > 3 else "")
-            who = f"request {who}" if len(requests) == 1 else f"requests {who}"
-        parts = [self.diagnosis, _count(len(self.steps), "step"), who, EFFECTS[self.effect]]
-        return " · ".join(parts)
-
-
-HARM = (Effect.OUTPUT, Effect.CRASH, Effect.HANG, Effect.ACCEPTANCE, Effect.LATENT, Effect.NONE)
-SEVERITY = (Verdict.FAULT, Verdict.LATENT, Verdict.NEAR_TIE, Verdict.SKIPPED)
-
-
-def group_causes(findings: Sequence[Finding]) -> list[CauseGroup]:
-    """Findings by check and diagnosis, most harmful first; consequences lie with their causes."""
-    own: dict[tuple[str, str | None, Verdict], list[Finding]] = {}
-    for finding in findings:
-        if finding.consequence_of is None:
-            own.setdefault((finding.check, finding.diagnosis, finding.verdict), []).append(finding)
-    groups = [_group(members, findings) for members in own.values()]
-    order = {f.check: i for i, f in reversed(list(enumerate(findings)))}
-    return sorted(
-        groups,
-        key=lambda g: (
-            SEVERITY.index(g.verdict),
-            HARM.index(g.effect),
-            g.steps[:1],
-            order[g.check],
-        ),
-    )
-
-
-def _group(members: list[Finding], findings: Sequence[Finding]) -> CauseGroup:
-    first = members[0]
-    places = {(f.step, f.rank, f.request) for f in members}
-    steps = {(f.step, f.rank) for f in members if f.request is None}
-    return CauseGroup(
-        first.check,
-        first.name,
-        first.diagnosis or first.name,
-        first.verdict,
-        first.effect,
-        tuple(members),
-        tuple(
-            f
-            for f in findings
-            if f.consequence_of == first.check
-            and ((f.step, f.rank) in steps or (f.step, f.rank, f.request) in places)
-        ),
-    )

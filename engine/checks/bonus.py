@@ -84,7 +84,7 @@ def _misread(context: StepContext, request: int, nodes: list[int], found: int) -
                 width != compacted.row_width
                 and _at(compacted.values, request * width + last) == found
             ):
-                return f"predict_compacted read at stride {width} instead of {compacted.row_width} gives this token."
+                return _stride("predict_compacted", width, compacted.row_width)
     assert predict is not None
     start = context.oracle.rows(request).start
     for width in _widths(context, request):
@@ -92,7 +92,7 @@ def _misread(context: StepContext, request: int, nodes: list[int], found: int) -
             _at(predict, request * width + last),
             _at(predict, request * width + nodes[-1]),
         ):
-            return f"target_predict read at stride {width} instead of {right} gives exactly this token."
+            return _stride("target_predict", width, right)
     if last != nodes[-1] and _at(predict, start + last) == found:
         return f"target_predict read at row {start + last}, as if accepted rows were adjacent, gives this token."
     tree = context.oracle.trees[request]
@@ -101,6 +101,10 @@ def _misread(context: StepContext, request: int, nodes: list[int], found: int) -
     if tokens_known and found in accepted:
         return "It is an accepted token of the same request: an earlier prediction was read."
     return None
+
+
+def _stride(name: str, width: int, right: int) -> str:
+    return f"{name} read at stride {width} instead of {right} gives exactly this token."
 
 
 def _widths(context: StepContext, request: int) -> Iterator[int]:
@@ -112,8 +116,11 @@ def _widths(context: StepContext, request: int) -> Iterator[int]:
             yield width
     if outcome.accept_index is not None:
         yield len(outcome.accept_index[request])
+        yield max(int((rows >= 0).sum()) for rows in outcome.accept_index)
+    yield 1 + max(int(tree.depths.max()) for tree in context.oracle.trees)
     if outcome.predict_compacted is not None:
         yield outcome.predict_compacted.row_width
+        yield len(outcome.predict_compacted.values) // context.step.raw_bs
 
 
 def _at(values: Int64, place: int) -> int | None:

@@ -104,7 +104,7 @@ def _message(context: StepContext, request: int, difference: Difference) -> str:
             else f"does not see {target}"
         )
     else:
-        verb = f"sees {target}, {_why_not(context, request, row, column)}"
+        verb = f"sees {target}{_why_not(context, request, row, column)}"
     rows = len(np.unique(difference.cells[:, 0]))
     more = f" ({len(difference.cells)} cells in {rows} rows)" if len(difference.cells) > 1 else ""
     rid = context.rid(request)
@@ -113,10 +113,10 @@ def _message(context: StepContext, request: int, difference: Difference) -> str:
 
 def _why_not(context: StepContext, request: int, row: int, column: int) -> str:
     """Why a row may not see a column."""
-    node = column - int(context.oracle.prefix_lens[request])
-    if node < 0 or node in context.oracle.trees[request].paths[row]:
-        return "which lies outside its sliding window"
-    return "which is not its ancestor"
+    node, tree = column - int(context.oracle.prefix_lens[request]), context.oracle.trees[request]
+    if node < 0 or node in tree.paths[row]:
+        return ", which lies outside its sliding window"
+    return ", which is not its ancestor" if node < tree.num_nodes else ""
 
 
 def column_name(column: int, prefix_len: int, num_nodes: int) -> str:

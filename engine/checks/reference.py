@@ -88,20 +88,22 @@ def _cause(context: StepContext, request: int, rows: list[int]) -> tuple[str | N
 def is_near_tie(context: StepContext, row: int) -> bool:
     """Whether both sides' two best tokens are each other's, within 4 ulp at the larger logit."""
     sides = (context.step.outcome.top2, context.step.reference.top2)
-    bits = MANTISSA_BITS.get(context.step.logits_dtype or "")
-    if bits is None or any(top2 is None or row >= len(top2) for top2 in sides):
+    dtype = context.step.logits_dtype
+    if any(top2 is None or row >= len(top2) for top2 in sides):
         return False
     mine, theirs = (top2[row] for top2 in sides if top2 is not None)
     pairs = (context.step.outcome.target_predict, context.step.reference.target_predict)
     chosen = {float(predict[row]) for predict in pairs if predict is not None}
     if not set(mine[:, 0].tolist()) == set(theirs[:, 0].tolist()) == chosen:
         return False
-    return all(_margin_is_tiny(pair[:, 1], bits) for pair in (mine, theirs))
+    return all(margin_is_tiny(pair[:, 1], dtype) for pair in (mine, theirs))
 
 
-def _margin_is_tiny(logits: Float64, mantissa_bits: int) -> bool:
+def margin_is_tiny(logits: Float64, dtype: str | None) -> bool:
+    """Whether two logits lie within 4 ulp of ``dtype`` at the larger one; never where the dtype is not known."""
+    mantissa_bits = MANTISSA_BITS.get(dtype or "")
     larger = float(np.abs(logits).max())
-    if not np.isfinite(larger):
+    if mantissa_bits is None or not np.isfinite(larger):
         return False
     ulp = 2.0 ** (np.floor(np.log2(larger)) - mantissa_bits) if larger > 0 else 0.0
     return bool(abs(float(logits[0] - logits[1])) <= NEAR_TIE_ULPS * ulp)

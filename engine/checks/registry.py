@@ -7,7 +7,7 @@ request, or for the whole step); otherwise it stands alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from engine.checks import (
     acceptance,
@@ -132,15 +132,14 @@ def _judge(context: StepContext) -> list[Finding]:
 
 def _settled(spec: Spec, finding: Finding, context: StepContext) -> Finding:
     """Drop a claimed cause that was not found; look for one where none is claimed."""
-    cause = finding.consequence_of
-    if cause is None:
-        return finding.explained_by(vanishes_with(spec, finding, context))
-    if any(
-        other.check == cause and other.request in (None, finding.request) for other in context.found
-    ):
+    cause, damage = finding.consequence_of, context.damaged.get(finding.request or "")
+    if cause is not None and damage is not None and damage.check == cause:
         return finding
-    damage = context.damaged.get(finding.request or "")
-    return finding if damage and damage.check == cause else replace(finding, consequence_of=None)
+    for other in context.found:
+        # The same check explains a later request by an earlier one's extent.
+        if other.check == cause and (cause == spec.id or other.request in (None, finding.request)):
+            return finding
+    return finding.explained_by(vanishes_with(spec, finding, context))
 
 
 def check_trace(steps: Iterable[VerifyStep]) -> Report:

@@ -101,6 +101,10 @@ def _numbers(context: StepContext) -> Numbers:
     if inputs.qo_indptr is not None:
         pairs["qo_indptr"] = (inputs.qo_indptr, expected)
     longest = _longest(context, expected)
+    if not context.oracle.is_static and inputs.max_extend_len == _longest(
+        context, context.oracle.geometry.qo_indptr
+    ):
+        longest = inputs.max_extend_len  # who lays out other rows is I2's
     if inputs.max_extend_len is not None and longest is not None:
         pairs["max_extend_len"] = (np.array([inputs.max_extend_len]), np.array([longest]))
     total = expected[-1:]

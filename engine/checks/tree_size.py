@@ -83,7 +83,7 @@ def _tokens(spec: Spec, context: StepContext, request: int) -> Finding | None:
         context,
         request,
         "tokens-differ",
-        f"row {rows.start + node}: input_ids holds token {int(found[node])}, "
+        f"request {context.rid(request)}, row {rows.start + node}: input_ids holds token {int(found[node])}, "
         f"node {node} of the tree is token {int(tree.tokens[node])}",
         effect=Effect.OUTPUT,
         where=Where(node=node, row=rows.start + node),

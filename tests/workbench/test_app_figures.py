@@ -24,6 +24,7 @@ from workbench.figures.strip import StepBar, step_strip
 from workbench.figures.tree import draft_tree
 from workbench.figures.tree_layout import BONUS, place, unplaced
 from workbench.outcome import MARKS, Outcome, mark
+from workbench.panes.mask_pane import chain_text, counts_text
 from workbench.rows import Span, as_used, should_be, span_at
 from workbench.stepview import StepView, view_of
 from workbench.theme import DARK, LIGHT
@@ -232,3 +233,38 @@ def test_a_mask_of_64_by_4096_draws_fast() -> None:
     assert measured["overview_bytes"] < 400_000
     assert measured["exact_seconds"] < 1.0
     assert measured["overview_seconds"] < 1.0
+
+
+def with_cell(step, row: int, column: int, value: int):
+    """The same step with one cell of request 0's built mask set."""
+    mask = step.inputs.custom_mask.copy()
+    mask[row * (step.requests[0].prefix_len + 17) + column] = value
+    return replace(step, inputs=replace(step.inputs, custom_mask=mask))
+
+
+def test_the_chain_of_masks_says_who_is_wrong() -> None:
+    clean = make_step(0)
+    assert chain_text(view(clean)) == "intended = built = addressed"
+    assert chain_text(view(broken_step(0))) == (
+        "intended = built ≠ addressed: the metadata is wrong, the buffer is right"
+    )
+    leak = with_cell(clean, 2, 14 + 1, 1)
+    assert chain_text(view(leak)) == "intended ≠ built = addressed: the builder is wrong"
+    latent = with_cell(clean, 2, 5, 0)  # Triton does not read prefix columns
+    assert chain_text(view(latent)) == (
+        "intended = built = addressed; 1 wrong prefix cell that this backend never reads"
+    )
+    read = replace(latent, source=replace(latent.source, deterministic=True))
+    assert chain_text(view(read)) == "intended ≠ built = addressed: the builder is wrong"
+    unrecorded = replace(clean, inputs=replace(clean.inputs, custom_mask=None))
+    assert chain_text(view(unrecorded)).startswith("intended only")
+
+
+def test_counts_say_one_cell() -> None:
+    mine = view(with_cell(make_step(0), 2, 15, 1))
+    built, intended = mine.mask(MaskKind.BUILT), mine.mask(MaskKind.INTENDED)
+    codes = difference(built.cells, intended.cells, 17)
+    assert (
+        counts_text(codes, "built")
+        == "built against intended: 1 differing cell in 1 row: 1 extra (+)"
+    )

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from app_driver import PAGES, figures, open_app, params, words
 
+from workbench.traces import Origin, entries
+
 STEPS_OF_HOSTILE = range(5)
 
 
@@ -125,3 +127,25 @@ def test_findings_filter(traces: Path) -> None:
 
 def test_findings_of_a_clean_recording_say_what_ran(traces: Path) -> None:
     assert "Nothing was found:" in words(open_app("findings", trace="clean"))
+
+
+def test_it_opens_on_the_story_when_nothing_is_asked(traces: Path) -> None:
+    at = open_app()
+    assert not at.exception
+    assert at.selectbox(key="header trace").value == "story-16-4-verify-width"
+    assert "used for 17 rows" in at.error[0].value
+    assert "plain decoding writes" in words(at)
+
+
+def test_every_bundled_recording_opens_with_the_verdict_of_its_name(traces: Path) -> None:
+    bundled = [entry.key for entry in entries() if entry.origin is Origin.BUNDLED]
+    assert len(bundled) >= 6
+    at = open_app(trace=bundled[0])
+    for key in bundled:
+        at.selectbox(key="header trace").set_value(key).run()
+        assert not at.exception
+        harmless = (
+            key == "story-7-1-verify-width"
+        )  # budget + 1 is block size: the wrong width is right
+        faulty = key.endswith(("-width", "-mask")) and not harmless
+        assert bool(at.error) == faulty, key

@@ -9,8 +9,9 @@ from sample import broken_step, make_step
 from engine.checks.context import StepContext
 from engine.checks.finding import Effect, Finding, Verdict, Where
 from engine.checks.registry import Report, check_trace
+from workbench.causes import group_causes
 from workbench.cells import cells_of
-from workbench.verdict import CellPair, Level, group_causes, headline, leading, sentence
+from workbench.verdict import CellPair, Level, headline, leading, sentence
 
 CHECKS = tuple(f"check-{k}" for k in range(11))
 
@@ -51,6 +52,7 @@ def test_the_story_names_place_cells_cause_and_effect() -> None:
         "step 0, request r0, row 1: reads cell 38 where its own is 47: width 8 (`num_draft_tokens` = block_size) used "
         "for 17 rows: rows 1-7 read shifted cells, rows 8-16 are never written"
     )
+    assert line.cause.startswith("width-mismatch: The attention backend laid out 8 rows a request")
     assert line.detail.startswith("effect: wrong text · 2 of 2 steps at fault")
 
 
@@ -125,13 +127,20 @@ def test_groups_are_ordered_by_harm_and_keep_their_consequences() -> None:
         check="I12", name="links", diagnosis="lost-child", effect=Effect.ACCEPTANCE, step=0
     )
     follows = finding(check="I13", name="acceptance", consequence_of="I8")
-    elsewhere = finding(check="I13", name="acceptance", consequence_of="I8", step=7)
-    groups = group_causes([slow, finding(), finding(step=5), follows, elsewhere])
+    later = finding(check="I13", name="acceptance", consequence_of="I8", step=7)
+    chained = finding(check="I20", name="output", consequence_of="I13", step=7)
+    groups = group_causes([slow, finding(), follows, finding(step=5), later, chained])
     assert [group.title for group in groups] == [
         "mask-cell · 2 steps · request r0 · wrong text",
         "lost-child · 1 step · request r0 · fewer tokens accepted",
     ]
-    assert groups[0].consequences == (follows,)
+    assert groups[0].consequences == (follows, later, chained)
+
+
+def test_a_consequence_without_its_cause_is_not_lost() -> None:
+    alone = finding(check="I13", name="acceptance", consequence_of="I8")
+    other = finding(request="r1")
+    assert {f for g in group_causes([other, alone]) for f in g.findings} == {other, alone}
 
 
 def test_group_of_the_whole_step_says_all_requests() -> None:

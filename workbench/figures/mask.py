@@ -123,8 +123,9 @@ def _band(
         hoverinfo="text",
         **looks,
     )
-    whole = bool((prefix == Code.VISIBLE).all())
-    note = "all visible" if whole else f"{int(is_wrong(prefix).sum())} differ"
+    real = prefix[: view.num_nodes]
+    whole = bool((real == Code.VISIBLE).all())
+    note = "all visible" if whole else f"{int(is_wrong(real).sum())} differ"
     figure.add_annotation(
         x=sum(BAND) / 2,
         y=-0.5,

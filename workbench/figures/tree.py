@@ -14,6 +14,7 @@ from workbench.tokens import for_plotly, shorten
 LINE_HEIGHT = {True: 34, False: 22}  # pixels a line; roomy while the tree is small
 ROOMY_LINES = 14
 LABEL_LENGTH = 11
+LABEL_SPACE = 84  # characters of all levels side by side
 
 
 def draft_tree(
@@ -36,10 +37,16 @@ def draft_tree(
         _edge_weights(figure, view, palette, places)
     _ring(figure, palette, places.get(-1 if selected is None else selected))
     _nodes(figure, view, palette, places)
-    _bonus(figure, view, palette, star)
+    _bonus(figure, view, palette, star, label_length(places))
     if apart:
         _apart(figure, view, palette, apart, lines + 0.6, last, selected)
     return figure
+
+
+def label_length(places: Places) -> int:
+    """Characters that a label may have without reaching the next level's."""
+    levels = int(max((x for x, _ in places.values()), default=0)) + 2
+    return min(max(LABEL_SPACE // levels, 3), LABEL_LENGTH)
 
 
 def _edges(figure: go.Figure, view: StepView, palette: Palette, places: Places) -> None:
@@ -75,7 +82,7 @@ def _nodes(figure: go.Figure, view: StepView, palette: Palette, places: Places) 
             "size": 12,
             "line": {"width": 2},
         },
-        text=[for_plotly(view.label(node, LABEL_LENGTH)) for node in nodes],
+        text=[for_plotly(view.label(node, label_length(places))) for node in nodes],
         textposition="top center",
         textfont={"size": 12, "color": [_text_colour(view, palette, node) for node in nodes]},
         hovertext=[_hover(view, node) for node in nodes],
@@ -143,7 +150,11 @@ def _ring(figure: go.Figure, palette: Palette, at: tuple[float, float] | None) -
 
 
 def _bonus(
-    figure: go.Figure, view: StepView, palette: Palette, at: tuple[float, float] | None
+    figure: go.Figure,
+    view: StepView,
+    palette: Palette,
+    at: tuple[float, float] | None,
+    length: int,
 ) -> None:
     """The ★ after the last accepted node; it is not in the tree and cannot be picked."""
     if at is None or view.bonus is None:
@@ -160,7 +171,7 @@ def _bonus(
         y=[at[1]],
         mode="markers+text",
         marker={"symbol": look.symbol, "size": 15, "color": colour},
-        text=[for_plotly(shorten(text, LABEL_LENGTH))],
+        text=[for_plotly(shorten(text, length))],
         textposition="top center",
         textfont={"size": 12, "color": colour},
         hovertext=[f"<b>bonus {for_plotly(text)}</b> (token {view.bonus})<br>{look.meaning}"],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import streamlit as st
+from numpy.typing import NDArray
 
 from engine.layout import MaskKind
 from workbench import urlstate
@@ -13,6 +15,7 @@ from workbench.panes.picking import draw
 from workbench.selection import pick_node
 from workbench.stepview import StepView
 from workbench.theme import Palette
+from workbench.verdict import plural
 
 DIFFERENCE = "difference"
 TABS = (str(MaskKind.INTENDED), str(MaskKind.BUILT), str(MaskKind.ADDRESSED), DIFFERENCE)
@@ -37,34 +40,36 @@ def against_intended(view: StepView, kind: MaskKind) -> Codes | None:
 
 
 def chain_text(view: StepView) -> str:
-    """``intended = built ≠ addressed: the metadata is wrong``."""
+    """``intended = built ≠ addressed: the metadata is wrong, the buffer is right``."""
     built, addressed = (against_intended(view, k) for k in (MaskKind.BUILT, MaskKind.ADDRESSED))
-    if built is None or addressed is None:
-        return (
-            "intended only: the recording holds no mask to compare it with"
-            if built is None
-            else (f"intended {_sign(built)} built; addressed not recorded")
-        )
-    shown = (view.mask(MaskKind.BUILT), view.mask(MaskKind.ADDRESSED))
-    rows = slice(view.num_nodes)
-    moved = is_wrong(addressed) != is_wrong(built)
-    text = f"intended {_sign(built)} built {'≠' if moved[rows].any() else '='} addressed"
-    if moved[rows].any():
-        return f"{text}: the metadata is wrong" + (
-            ", and so is the builder" if is_wrong(built).any() else ", the buffer is right"
-        )
-    assert all(shown)
-    return f"{text}: the builder is wrong" if is_wrong(built).any() else text
+    if built is None:
+        return "intended only: the recording holds no mask to compare it with"
+    unread = "" if view.oracle.reads_prefix() else _unread_prefix(view, built)
+    start = 0 if view.oracle.reads_prefix() else view.prefix_len
+    wrong = is_wrong(built)[:, start:]
+    if addressed is None:
+        return f"intended {_sign(wrong)} built; addressed not recorded{unread}"
+    moved = wrong != is_wrong(addressed)[:, start:]
+    text = f"intended {_sign(wrong)} built {_sign(moved)} addressed"
+    if moved.any():
+        builder = "and so is the builder" if wrong.any() else "the buffer is right"
+        return f"{text}: the metadata is wrong, {builder}{unread}"
+    return f"{text}{': the builder is wrong' if wrong.any() else ''}{unread}"
 
 
-def _sign(codes: Codes) -> str:
-    return "≠" if is_wrong(codes).any() else "="
+def _unread_prefix(view: StepView, built: Codes) -> str:
+    count = int(is_wrong(built)[:, : view.prefix_len].sum())
+    if not count:
+        return ""
+    return f"; {plural(count, 'wrong prefix cell')} that this backend never reads"
+
+
+def _sign(differs: NDArray[np.bool_]) -> str:
+    return "≠" if differs.any() else "="
 
 
 def counts_text(codes: Codes, kind: str) -> str:
-    """``addressed against intended: 235 cells differ in 16 rows: 60 extra, 103 missing, 72 in rows
-    never read``.
-    """
+    """``addressed against intended: 34 differing cells in 7 rows: 28 extra (+), 6 missing (−)``."""
     wrong = is_wrong(codes)
     if not wrong.any():
         return f"{kind} against intended: no cell differs"
@@ -84,7 +89,8 @@ def counts_text(codes: Codes, kind: str) -> str:
         if counts[code]
     ]
     rows = int(wrong.any(axis=1).sum())
-    return f"{kind} against intended: {int(wrong.sum())} cells differ in {rows} rows: {', '.join(parts)}"
+    where = f"{plural(int(wrong.sum()), 'differing cell')} in {plural(rows, 'row')}"
+    return f"{kind} against intended: {where}: {', '.join(parts)}"
 
 
 def draw_mask(view: StepView, palette: Palette, node: int | None) -> None:

@@ -65,9 +65,7 @@ def draw_text(loaded: Loaded, selection: Selection) -> None:
         st.code(excerpt(result.ours, result, texts), language=None, wrap_lines=True)
     with right:
         st.caption("plain decoding")
-        st.code(
-            excerpt(result.plain[: len(result.ours)], result, texts), language=None, wrap_lines=True
-        )
+        st.code(plain_excerpt(result, texts, prompt.plain_text), language=None, wrap_lines=True)
 
 
 def summary(result: TextComparison, texts: Mapping[int, str]) -> str:
@@ -97,3 +95,15 @@ def excerpt(tokens: Sequence[int], result: TextComparison, texts: Mapping[int, s
         piece = texts.get(tokens[index], f" #{tokens[index]}")
         pieces.append(f"⟦{visible(piece)}⟧" if index == at else piece)
     return "".join(pieces) or "(nothing yet)"
+
+
+def plain_excerpt(result: TextComparison, texts: Mapping[int, str], plain_text: str | None) -> str:
+    """Plain decoding's text as the recording holds it, the differing token in ⟦ ⟧; without it, as
+    far as our own text goes, token by token.
+    """
+    at = result.first_difference
+    before = "".join(texts.get(token, "") for token in result.plain[:at])
+    token = None if at is None else texts.get(result.plain[at])
+    if plain_text is None or token is None or not plain_text.startswith(before + token):
+        return excerpt(result.plain[: len(result.ours)], result, texts)
+    return f"{before}⟦{visible(token)}⟧{plain_text[len(before + token) :]}"
