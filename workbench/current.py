@@ -56,6 +56,14 @@ def current() -> Current:
     except FileNotFoundError:
         return Current(entry, None, None, colours, f"there is no recording {key[:200]!r}")
     except (TraceFormatError, OSError, ValueError) as error:
-        return Current(entry, None, None, colours, f"{key[:200]} cannot be read: {error}")
+        return Current(entry, None, None, colours, f"{key[:200]} cannot be read: {reason(error)}")
     selection = resolve(loaded, asked()) if len(loaded.keys) else None
     return Current(entry, loaded, selection, colours)
+
+
+def reason(error: Exception) -> str:
+    """What is wrong, without the path, which was named already."""
+    if isinstance(error, TraceFormatError) and str(error).startswith(f"{error.file}:"):
+        place, text = ("line ", 1) if error.line is not None else ("", 2)
+        return place + str(error)[len(error.file) + text :]
+    return (isinstance(error, OSError) and error.strerror) or str(error)[:200]

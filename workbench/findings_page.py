@@ -15,6 +15,7 @@ from workbench.glossary import explain
 from workbench.loaded import Loaded
 from workbench.outcome import Outcome, mark
 from workbench.pages_folder import INSPECTOR, RUN, link, open_page
+from workbench.panes.explanation import draw_explanation
 from workbench.panes.finding_box import draw_finding
 from workbench.panes.picking import draw
 from workbench.selection import go_to
@@ -99,6 +100,7 @@ def _draw_group(now: Current, group: CauseGroup, number: int) -> None:
                 open_page(INSPECTOR)
         if first.hint:
             st.markdown(f"**Hint:** {message(first.hint)}")
+        draw_explanation(first.check, first.diagnosis or first.verdict)
         bars = now.loaded.bars(first.rank or 0)
         faulty = set(group.steps)
         own = [

@@ -113,6 +113,6 @@ def load(path: Path) -> Loaded:
     stat = path.stat()
     stamp = (stat.st_mtime_ns, stat.st_size)
     if path.is_dir():
-        files = [child.stat() for child in path.iterdir()]
+        files = [child.lstat() for child in path.iterdir()]
         stamp = (max((s.st_mtime_ns for s in files), default=0), sum(s.st_size for s in files))
     return _load(str(path), stamp)

@@ -120,6 +120,10 @@ def _start(**values: object) -> None:
     except ValueError as error:
         st.error(message(str(error)))
         return
+    shown = store().get(urlstate.get("run"))
+    if shown is not None and shown.state is State.RUNNING:
+        st.warning("The run on the right goes on: stop it first, or start another in a second tab.")
+        return
     urlstate.put(run=store().start(settings).id)
     st.rerun()
 

@@ -90,8 +90,10 @@ class Job:
             self._consume(events)
         except Stopped:
             self.state = State.STOPPED
-        except ModelUnavailable as error:
+        except (ModelUnavailable, ValueError) as error:
             self._fail(str(error))
+        except OSError as error:
+            self._fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         except Exception as error:
             self._fail(f"{type(error).__name__}: {error}")
 

@@ -13,7 +13,7 @@ from engine.trace.errors import TraceFormatError
 from engine.trace.snapshot import Snapshot, SnapshotSummary, export_snapshot, import_snapshot
 from workbench import traces, urlstate
 from workbench.causes import group_causes
-from workbench.current import Current, current
+from workbench.current import Current, current, reason
 from workbench.header import draw_line, headline_of
 from workbench.loaded import Loaded, load
 from workbench.pages_folder import INSPECTOR, RUN, link, open_page
@@ -169,8 +169,7 @@ def _take(name: str, data: bytes) -> None:
     try:
         key, snapshot = keep(name, data)
     except (TraceFormatError, OSError, ValueError) as error:
-        text = str(error).partition(": ")[2] if str(error).startswith("/") else str(error)
-        st.error(message(f"{name[:100]} is not a snapshot that can be opened: {text}"))
+        st.error(message(f"{name[:100]} is not a snapshot that can be opened: {reason(error)}"))
         st.caption(
             "Ask for the file as this page saved it: mail programs and chats sometimes repack zips."
         )

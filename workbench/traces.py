@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from engine.models.cache import cache_folder
+from engine.models.cache import cache_folder, expanded
 
 SUFFIXES = (".ddtree.arrow", ".jsonl", ".ddtree.zip", ".zip")
 FIRST = "story-16-4-verify-width"  # shown when nothing was chosen
@@ -43,7 +43,7 @@ class Entry:
 def traces_folder() -> Path:
     """``$DDTREE_TRACES``, or a folder in the user's cache; it need not exist."""
     chosen = os.environ.get(VARIABLE)
-    return Path(chosen).expanduser() if chosen else cache_folder() / "traces"
+    return expanded(chosen) if chosen else cache_folder() / "traces"
 
 
 def imports_folder() -> Path:
@@ -63,16 +63,24 @@ def key_of(path: Path) -> str:
 
 
 def _listed(folder: Path, origin: Origin) -> list[Entry]:
-    if not folder.is_dir():
+    try:
+        files = sorted(p for p in folder.iterdir() if p.name.endswith(SUFFIXES) and p.is_file())
+    except OSError:  # not there, not a folder, or not ours to read
         return []
-    files = sorted(p for p in folder.iterdir() if p.name.endswith(SUFFIXES) and p.is_file())
     return [Entry(key_of(path), path, origin) for path in files]
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:  # removed since it was listed
+        return 0.0
 
 
 def entries() -> list[Entry]:
     """Every recording that can be picked, own ones newest first; a name is listed once."""
     own = _listed(traces_folder(), Origin.OWN)
-    own.sort(key=lambda entry: entry.path.stat().st_mtime, reverse=True)
+    own.sort(key=lambda entry: _modified(entry.path), reverse=True)
     imported = _listed(imports_folder(), Origin.IMPORTED)
     found: dict[str, Entry] = {}
     for entry in (*_listed(bundled_folder(), Origin.BUNDLED), *own, *imported):
@@ -83,7 +91,7 @@ def entries() -> list[Entry]:
 def find(key: str, known: list[Entry]) -> Entry:
     """The entry of a name; any other text is a path."""
     by_key = {entry.key: entry for entry in known}
-    return by_key.get(key) or Entry(key, Path(key).expanduser(), Origin.PATH)
+    return by_key.get(key) or Entry(key, expanded(key), Origin.PATH)
 
 
 def default_key(known: list[Entry]) -> str | None:

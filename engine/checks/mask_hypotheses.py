@@ -101,16 +101,16 @@ def _same_bytes(context: StepContext, difference: Difference) -> bool:
 
 
 def _previous_views(context: StepContext, request: int) -> list[MaskView]:
-    """Intended and, if recorded, built mask of the same request in the step before."""
+    """Intended mask of the same request in the step before, if its tree could be read.
+
+    Not the built one: a fault that every step repeats would then look like one that was left over.
+    """
     previous = context.previous_request(request)
     if previous is None or context.previous is None:
         return []
     earlier = StepContext(context.previous)
     number = next(i for i, r in enumerate(context.previous.requests) if r.rid == previous.rid)
-    if number not in earlier.readable:
-        return []
-    known = context.previous.inputs.custom_mask is not None
-    return [earlier.intended[number]] + ([earlier.built[number]] if known else [])
+    return [earlier.intended[number]] if number in earlier.readable else []
 
 
 def _old_block(context: StepContext, request: int) -> bool:

@@ -18,7 +18,6 @@ from torch import Tensor
 from engine.attention.addressed import AddressedAttention, attend
 from engine.attention.dense import DenseAttention, DenseRequest
 from engine.decoding import metadata
-from engine.decoding.accept import walk
 from engine.decoding.best_first import BuiltTree, build_tree
 from engine.decoding.commit import compact_and_trace, watched_layers
 from engine.decoding.metadata import Links, VerifyInputs, VerifyRequest
@@ -155,9 +154,10 @@ class Engine:
             feature_layers=self.drafter.target_layer_ids,
         )
         predict = self._predict(requests, out.logits)
-        links = metadata.build_links([r.tree for r in requests], self.config.q_len)
+        stages = self.config.stages
+        links = stages.links([r.tree for r in requests], self.config.q_len)
         accepted = self._walk(requests, inputs.input_ids, links, predict)
-        bonus = [int(predict[i, path[-1]]) for i, path in enumerate(accepted)]
+        bonus = stages.bonus(predict, accepted)
         committed = self._commit(
             states, accepted, raw.out_cache_loc, self._joined(out.features), built
         )
@@ -210,14 +210,15 @@ class Engine:
 
     def _launch_inputs(self, raw: VerifyInputs) -> tuple[VerifyInputs, int | None]:
         """The inputs that the forward reads: the live ones, or the persistent buffers of a captured size."""
+        stages = self.config.stages
         if self.config.graph is Graph.EAGER:
-            return raw, None
+            return stages.inputs(raw), None
         size = self.config.captured_for(len(raw.seq_lens))
         if size not in self._buffers:
             self._buffers[size] = ReplayBuffers(size, self.config.q_len, self.config.max_context)
         buffers = self._buffers[size]
         width = raw.attention.max_extend_len
-        return buffers.refresh(raw, width, self.config.stages), buffers.mask_capacity
+        return stages.inputs(buffers.refresh(raw, width, stages)), buffers.mask_capacity
 
     def _attention(self, requests: list[VerifyRequest], inputs: VerifyInputs) -> AttentionFn:
         if self.config.backend is Backend.ADDRESSED:
@@ -254,7 +255,7 @@ class Engine:
             links.retrieve_next_sibling.tolist(),
         )
         return [
-            walk(next_token[i], next_sibling[i], tokens[i], predict[i].tolist())
+            self.config.stages.walk(next_token[i], next_sibling[i], tokens[i], predict[i].tolist())
             for i in range(len(requests))
         ]
 
@@ -277,7 +278,8 @@ class Engine:
                 held[layer].append(found)
             self.allocator.free(slots[len(path) :])
             tokens = built[i].tree.tokens[path].tolist()
-            self.drafter.commit(state.rid, tokens, features[rows][path])
+            handed = self.config.stages.hidden_rows(path)
+            self.drafter.commit(state.rid, tokens, features[rows][handed])
         return held
 
     def _advance(
@@ -286,16 +288,15 @@ class Engine:
         """Count the committed tokens and emit the new ones; the tokens emitted by this step."""
         state.prefix_len += len(path)
         state.root = bonus
-        emitted = [*tree.tokens[path[1:]].tolist(), bonus]
-        stops = [k for k, token in enumerate(emitted) if token in self.config.stop]
-        emitted = emitted[: stops[0] + 1] if stops else emitted
+        accepted = [*tree.tokens[path[1:]].tolist(), bonus]
+        emitted = self.config.stages.emit(accepted, self.config.stop)
         self._emit(state, emitted)
         return emitted
 
     def _emit(self, state: RequestState, tokens: list[int]) -> None:
         room = state.max_new_tokens - len(state.output)
         state.output += tokens[:room]
-        if state.output[-1] in self.config.stop:
+        if any(token in self.config.stop for token in tokens):
             state.finished = FinishReason.STOP
         elif len(state.output) >= state.max_new_tokens:
             state.finished = FinishReason.LENGTH

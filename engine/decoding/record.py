@@ -73,7 +73,7 @@ class Recorder:
             prefix_len=request.prefix_len,
             tree=TreeRecord(tree.parents, tree.tokens, tree.log_weights),
             prefix_slots=_ints(result.prefix_slots[i]),
-            counted_nodes=tree.num_nodes,
+            counted_nodes=self.config.stages.counted_nodes(tree),
         )
 
     def _source(self, result: StepResult) -> Source:
@@ -164,7 +164,9 @@ class Recorder:
         return Commit(
             seq_lens=np.array(lengths, np.int64),
             kv=tuple(layers),
-            hidden_rows=tuple(np.array(path, np.int64) for path in result.accepted),
+            hidden_rows=tuple(
+                np.array(self.config.stages.hidden_rows(path), np.int64) for path in result.accepted
+            ),
         )
 
     def _spread(self, reference: Sequence[Tensor], result: StepResult) -> Tensor:

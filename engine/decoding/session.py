@@ -28,10 +28,12 @@ from engine.faults import inject
 from engine.models.catalog import Target
 from engine.step import VerifyStep
 from engine.trace.header import PromptRecord, TraceHeader
+from engine.trace.limits import MAX_BUDGET
 from engine.trace.writer import TraceWriter
 
 METHODS = ("ddtree", "chain", "autoregressive")
 DRAFTERS = ("oracle", "prompt-lookup")
+MOST_REQUESTS = 256  # of one run: prompts, or the batch size that a replay was captured for
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,22 @@ class RunSettings:
         _one_of("backend", self.backend, tuple(Backend))
         if not self.prompts or not all(prompt.strip() for prompt in self.prompts):
             raise ValueError("prompts: expected at least one, none of them blank")
+        if self.fault is not None and self.method == "autoregressive":
+            raise ValueError(
+                f"fault {self.fault}: needs a method with verify steps, found autoregressive"
+            )
+        for prompt in self.prompts:
+            _text("prompts", prompt)
+        _text("model", self.model)
         if self.max_new_tokens < 1:
             raise ValueError(f"max_new_tokens: expected at least 1, found {self.max_new_tokens}")
+        _at_most("prompts", len(self.prompts), MOST_REQUESTS)
+        _at_most("budget", self.budget, MAX_BUDGET)
+        _at_most("block_size", self.block_size, MAX_BUDGET + 1)
+        if self.captured_bs is not None:
+            if self.captured_bs < 1:
+                raise ValueError(f"captured_bs: expected at least 1, found {self.captured_bs}")
+            _at_most("captured_bs", self.captured_bs, MOST_REQUESTS)
         if not 0.0 <= self.accuracy <= 1.0:
             raise ValueError(f"accuracy: expected 0 … 1, found {self.accuracy}")
         inject(
@@ -86,6 +102,19 @@ class RunSettings:
             else:
                 words += [option, "0" if value is None and name == "topk" else str(value)]
         return shlex.join(words)
+
+
+def _at_most(name: str, found: int, most: int) -> None:
+    if found > most:
+        raise ValueError(f"{name}: expected at most {most}, found {found}")
+
+
+def _text(name: str, found: str) -> None:
+    """Refuse what a shell hands over for bytes that are not UTF-8: no recording could hold it."""
+    try:
+        found.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name}: expected UTF-8 text, found {ascii(found)[:60]}") from None
 
 
 def _one_of(name: str, found: str, known: tuple[str, ...]) -> None:
@@ -219,8 +248,9 @@ class _Run:
             stop=self.stop,
             stages=inject(settings.fault, replay=settings.mode == Graph.REPLAY),
         )
-        if settings.captured_bs is not None:
-            config = replace(config, captured_bs=(settings.captured_bs,))
+        captured_bs = settings.captured_bs or power_of_two(len(self.prompts))
+        if settings.captured_bs is not None or captured_bs > max(config.captured_bs):
+            config = replace(config, captured_bs=(captured_bs,))
         if config.graph is Graph.REPLAY:
             config.captured_for(len(self.prompts))
         self._fits(config)
@@ -363,6 +393,11 @@ class _Run:
         return RunSummary(
             requests, self.trace_path, self.plain_seconds, self.tree_seconds, self.steps
         )
+
+
+def power_of_two(count: int) -> int:
+    """The smallest power of two that is not below ``count``."""
+    return 1 << (count - 1).bit_length()
 
 
 def first_difference(left: list[int], right: list[int]) -> int | None:

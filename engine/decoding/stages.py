@@ -6,12 +6,14 @@ record with one stage exchanged (``engine.faults``), so a faulty run differs fro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from engine.decoding import metadata
+from engine.decoding.accept import walk
+from engine.decoding.metadata import Links, VerifyInputs
 from engine.models.kv_pool import KVPool
 from engine.tree import DraftTree
 
@@ -34,6 +36,32 @@ def gather_accepted(pool: KVPool, slots: Tensor, accepted: Tensor) -> None:
     pool.move(slots[: len(accepted)], slots[accepted])
 
 
+def as_laid_out(inputs: VerifyInputs) -> VerifyInputs:
+    """What the forward reads is what was laid out."""
+    return inputs
+
+
+def last_prediction(predict: Tensor, paths: list[list[int]]) -> list[int]:
+    """The token that each request's last accepted row predicts; ``predict``: int64 [captured_bs, q_len]."""
+    return [int(predict[i, path[-1]]) for i, path in enumerate(paths)]
+
+
+def until_stop(tokens: list[int], stop: tuple[int, ...]) -> list[int]:
+    """Tokens up to and with the first stop."""
+    ends = [place for place, token in enumerate(tokens) if token in stop]
+    return tokens[: ends[0] + 1] if ends else tokens
+
+
+def accepted_rows(path: list[int]) -> list[int]:
+    """Nodes whose hidden states the drafter gets: the accepted ones."""
+    return list(path)
+
+
+def all_nodes(tree: DraftTree) -> int:
+    """The size of a tree is its number of nodes."""
+    return tree.num_nodes
+
+
 @dataclass(frozen=True)
 class Stages:
     """One function a stage."""
@@ -42,7 +70,14 @@ class Stages:
     tree_mask: Callable[[DraftTree, int, int], Tensor] = metadata.tree_mask
     tree_positions: Callable[[DraftTree, int, int], Tensor] = metadata.tree_positions
     refresh_mask: Callable[[Tensor, Tensor], None] = copy_mask
+    inputs: Callable[[VerifyInputs], VerifyInputs] = as_laid_out  # last word before the forward
+    counted_nodes: Callable[[DraftTree], int] = all_nodes
+    links: Callable[[list[DraftTree], int], Links] = metadata.build_links  # (trees, q_len)
+    walk: Callable[[Sequence[int], Sequence[int], Sequence[int], Sequence[int]], list[int]] = walk
+    bonus: Callable[[Tensor, list[list[int]]], list[int]] = last_prediction
     compact: Callable[[KVPool, Tensor, Tensor], None] = gather_accepted
+    hidden_rows: Callable[[list[int]], list[int]] = accepted_rows
+    emit: Callable[[list[int], tuple[int, ...]], list[int]] = until_stop  # (tokens, stop ids)
 
 
 CORRECT = Stages()

@@ -27,12 +27,17 @@ def cache_folder() -> Path:
     """$DDTREE_CACHE, or the user's cache folder of this platform; it need not exist."""
     chosen = os.environ.get(VARIABLE)
     if chosen:
-        return Path(chosen).expanduser()
+        return expanded(chosen)
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / NAME
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / NAME
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / NAME
+
+
+def expanded(text: str) -> Path:
+    """``~`` and ``~user`` made out where there is such a user; any other text as it is."""
+    return Path(os.path.expanduser(text))
 
 
 def model_entry(name: str, make: Callable[[Path], None]) -> Path:

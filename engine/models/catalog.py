@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from engine.models.builtin import BUILTIN, ModelUnavailable, resolve_builtin
-from engine.models.cache import cache_folder, model_entry, sha256_of
+from engine.models.cache import cache_folder, expanded, model_entry, sha256_of
 from engine.models.decoder import Decoder
 from engine.models.gguf_convert import convert_gguf
 from engine.models.progress import ProgressFn
@@ -41,7 +41,7 @@ def resolve_model(spec: str, *, progress: ProgressFn | None = None) -> Path:
     """
     if spec in BUILTIN:
         return resolve_builtin(BUILTIN[spec], progress)
-    path = Path(spec).expanduser()
+    path = expanded(spec)
     if spec and path.is_dir():  # an empty name would be the working folder
         return _checked_folder(path)
     if path.is_file() and path.suffix == ".gguf":
@@ -63,8 +63,13 @@ def load_target(
 ) -> Target:
     """Resolve and load. Each call loads anew: whoever wants one copy keeps it."""
     folder = resolve_model(spec, progress=progress)
-    model = load_decoder(folder, dtype=dtype, device=device, progress=progress)
-    return Target(spec, folder, model, Tokenizer(folder))
+    try:
+        model = load_decoder(folder, dtype=dtype, device=device, progress=progress)
+        return Target(spec, folder, model, Tokenizer(folder))
+    except (ValueError, OSError) as error:
+        if not folder.is_relative_to(cache_folder()):
+            raise
+        raise ValueError(f"{error}; remove {folder} and it is made anew") from error
 
 
 def _checked_folder(folder: Path) -> Path:

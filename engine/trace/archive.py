@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 import struct
 import tempfile
 import zipfile
@@ -41,6 +42,13 @@ def pack(members: Mapping[str, bytes]) -> bytes:
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file that exists either whole or not at all."""
+    try:
+        _write_beside(path, data)
+    except OSError as error:  # names the file that was asked for, not the one beside it
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+def _write_beside(path: Path, data: bytes) -> None:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -52,10 +60,18 @@ def write_atomically(path: Path, data: bytes) -> None:
         raise
 
 
+def require_regular(path: Path) -> None:
+    """Refuse a pipe or a device: opening one may wait for ever, and it cannot be read twice."""
+    if not path.is_dir() and not stat.S_ISREG(path.stat().st_mode):
+        found = "a pipe or a device; save what it gives to a file first"
+        raise FieldProblem("a file", found).at(str(path), None)
+
+
 def unpack(path: Path) -> dict[str, bytes]:
     """Members of a snapshot by name. Raises ``TraceFormatError``, ``OSError`` where the file cannot
     be opened.
     """
+    require_regular(path)
     with open(path, "rb") as file:
         data = file.read(limits.MAX_SNAPSHOT_BYTES + 1)
     try:

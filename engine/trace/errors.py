@@ -23,7 +23,7 @@ class TraceFormatError(ValueError):
         super().__init__("".join(c if c.isprintable() else ascii(c)[1:-1] for c in text))
 
 
-class FieldProblem(Exception):  # noqa: N818 - callers see TraceFormatError
+class FieldProblem(Exception):
     """A value that does not fit, on its way up to the record that holds it; never leaves
     ``engine.trace``.
     """

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from engine.step import VerifyStep
+from engine.trace.archive import require_regular
 from engine.trace.arrow_file import ArrowFile
 from engine.trace.errors import TraceFormatError
 from engine.trace.header import TraceHeader
@@ -160,6 +161,7 @@ def trace_files(directory: Path) -> list[Path]:
 
 def open_file(path: Path) -> StepFile:
     """One file's steps; what it is follows from its first bytes."""
+    require_regular(path)
     with open(path, "rb") as file:
         start = file.read(4)
     if not start:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import os
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -60,14 +61,21 @@ class TraceWriter:
     ):
         self.path = Path(path)
         self.written = 0  # steps
-        self._file = open(self.path, "wb" if overwrite else "xb", buffering=0)  # noqa: SIM115
+        metadata = {
+            HEADER_KEY: header_to_text(header).encode()
+        }  # before there is a file to fail in
         self._encoders = Encoder("lz4"), Encoder("zstd")
-        metadata = {HEADER_KEY: header_to_text(header).encode()}
-        self._append(schema().with_metadata(metadata).serialize())
+        self._file = open(self.path, "wb" if overwrite else "xb", buffering=0)  # noqa: SIM115
+        try:
+            self._append(schema().with_metadata(metadata).serialize())
+        except BaseException:
+            self._file.close()
+            self.path.unlink(missing_ok=True)  # without a schema it could never be read
+            raise
 
     def write(self, step: VerifyStep) -> None:
-        """Append one step. Raises ``TraceFormatError`` for one that could not be read back; the
-        file stays valid.
+        """Append one step. Raises ``TraceFormatError`` for one that could not be read back and
+        ``OSError`` where the disk is full; the file stays valid.
         """
         try:
             validate_step(step)
@@ -80,13 +88,24 @@ class TraceWriter:
     def close(self) -> None:
         """Write the end-of-stream mark and close the file; a second call does nothing."""
         if not self._file.closed:
-            self._append(END_OF_STREAM)
-            self._file.close()
+            try:
+                self._append(END_OF_STREAM)
+            finally:
+                self._file.close()
 
     def _append(self, data: bytes | pa.Buffer) -> None:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[self._file.write(rest) :]
+        """All of ``data`` or nothing: what a full disk took is cut off again."""
+        start, rest = self._file.tell(), memoryview(data)
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except BaseException as error:
+            with suppress(OSError):
+                self._file.truncate(start)
+                self._file.seek(start)
+            if isinstance(error, OSError) and error.filename is None:
+                raise OSError(error.errno, error.strerror, str(self.path)) from None
+            raise
 
     def __enter__(self) -> TraceWriter:
         return self
@@ -97,4 +116,5 @@ class TraceWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        with suppress(OSError) if error is not None else nullcontext():
+            self.close()

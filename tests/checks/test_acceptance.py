@@ -140,3 +140,8 @@ def test_stopping_early_without_a_stop_token_is_a_fault() -> None:
 def test_sampled_tokens_are_walked_too() -> None:
     step = spoil(accepted(1, [0, 2, 6]), ("config.temperature", 0.7))
     assert only(step).diagnosis == "wrong-child"
+
+
+def test_a_stop_token_at_the_root_ends_nothing() -> None:
+    step = accepted(2, [0], ("config.eos_token_ids", ints(1)))  # every root is token 1
+    assert only(step).diagnosis == "path-not-maximal"

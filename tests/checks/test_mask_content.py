@@ -237,6 +237,16 @@ def test_buffer_not_refreshed() -> None:
     ]
 
 
+def test_buffer_not_refreshed_says_nothing_of_a_new_request() -> None:
+    step = second_step()
+    stale = step.inputs.custom_mask.copy()
+    stale[:400] = batch().inputs.custom_mask
+    renamed = spoil(step, ("inputs.custom_mask", stale), ("requests.1.rid", "new"))
+    found = {f.request: f.diagnosis for f in causes(batch(), renamed)}
+    assert found["r0"] == found["r2"] == "previous-tree-not-cleared"
+    assert found["new"] == "mask-cell"
+
+
 def test_tree_columns_of_the_step_before() -> None:
     """Tree columns only: the buffer has the same shape in every step."""
     before = clean([BUSHY], [5], [[0, 1]], budget=9, layout="qlen")

@@ -109,3 +109,18 @@ def test_a_tree_cut_to_the_counted_nodes_explains_links_walk_and_mask() -> None:
         ("I8", "I2"),
         ("I12", "I2"),
     ]
+
+
+def test_a_walk_that_stops_at_the_counted_nodes_is_a_consequence() -> None:
+    """Node 7 was accepted by the target's choice, but the engine counted seven nodes."""
+    step = spoil(
+        batch(),
+        ("requests.1.counted_nodes", 7),
+        ("outcome.accept_index.1", ints(10, 11, 14, -1, -1)),
+        ("outcome.accept_length.1", 3),
+        ("outcome.bonus_tokens.1", 7),
+        ("commit.seq_lens.1", 8),
+        ("commit.kv.0.nodes.1", ints(0, 1, 4)),
+        ("commit.kv.1.nodes.1", ints(0, 1, 4)),
+    )
+    assert [(f.check, f.consequence_of) for f in findings(step)] == [("I2", None), ("I13", "I2")]

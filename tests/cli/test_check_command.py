@@ -209,3 +209,17 @@ def test_import_is_light(tmp_path):
         [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
     )
     assert done.stdout == "[]\n"
+
+
+def test_a_locale_without_the_characters_gets_escapes_not_a_traceback(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(line(changed("inputs.positions", [9, 9, 9, 9])) + "\n")
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", ENTRY, "check", str(path)],
+        capture_output=True,
+        env={**os.environ, **plain},
+    )
+    assert done.returncode == 1, done.stderr
+    assert done.stderr == b""
+    assert b"\\xb7" in done.stdout

@@ -113,3 +113,32 @@ def test_stopping_keeps_what_was_recorded(model: str, tmp_path: Path) -> None:
     trace = open_trace(path)
     assert len(trace) > 0
     assert not trace.truncated
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--prompt", b"\xff\xfe"], "prompts: expected UTF-8 text"),
+        (["--prompt", "a", "--out", "absent/a.ddtree.arrow"], "a folder that can be written"),
+        (["--prompt", "a", "--model", "~nobody-at-all/x"], "found none of these"),
+        (["--prompt", "a", "--captured-bs", "9" * 12, "--mode", "replay"], "at most 256"),
+    ],
+)
+def test_a_call_that_cannot_work_ends_with_one_sentence(words, said, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", MAIN, "run", *words]
+    done = subprocess.run(command, capture_output=True, cwd=tmp_path, timeout=120)
+    assert done.returncode == 2
+    assert said in done.stderr.decode(errors="replace")
+    assert done.stderr.count(b"\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_damaged_cache_entry_says_what_to_remove(tmp_path: Path, monkeypatch) -> None:
+    from engine.models.builtin import SMOLLM2
+    from engine.models.catalog import load_target
+
+    monkeypatch.setenv("DDTREE_CACHE", str(tmp_path))
+    folder = tmp_path / "models" / SMOLLM2.entry
+    folder.mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"remove .* and it is made anew"):
+        load_target("smollm2")

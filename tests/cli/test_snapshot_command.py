@@ -134,3 +134,16 @@ def test_step_numbers_are_not_positions(tmp_path):
             out.write(example_step(number))
     assert numbered(open_trace(path), "11-20, 10") == [0, 1, 2]
     assert numbered(open_trace(path), "20") == [2]
+
+
+def test_an_export_never_replaces_the_recording_itself(tmp_path):
+    path = tmp_path / "a.ddtree.arrow"
+    with TraceWriter(path, TraceHeader()) as out:
+        out.write(example_step())
+    (tmp_path / "b.zip").symlink_to(path)
+    before = path.read_bytes()
+    for name in ("a.ddtree.arrow", "b.zip"):
+        done = ddtree(*("snapshot", "export", path, "--out", name, "--steps", "0"), cwd=tmp_path)
+        assert done.returncode == 2
+        assert "another file than the recording itself" in done.stderr
+    assert path.read_bytes() == before

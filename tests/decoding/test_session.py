@@ -16,6 +16,7 @@ from engine.decoding.session import (
     first_difference,
     run,
 )
+from engine.faults import FAULTS
 from engine.trace import open_trace
 from tests.decoding.tiny_target import tiny_target
 
@@ -156,3 +157,57 @@ def test_the_command_repeats_the_settings() -> None:
 )
 def test_first_difference(left: list[int], right: list[int], at: int | None) -> None:
     assert first_difference(left, right) == at
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"prompts": ("\udcff",)}, "prompts: expected UTF-8 text"),
+        ({"model": "\udcff"}, "model: expected UTF-8 text"),
+        ({"prompts": ("a",) * 1000}, "prompts: expected at most 256"),
+        ({"captured_bs": 10**9, "mode": "replay"}, "captured_bs: expected at most 256"),
+        ({"captured_bs": 0, "mode": "replay"}, "captured_bs: expected at least 1"),
+        ({"captured_bs": 1, "mode": "replay"}, "captured_bs: expected one of at least 2"),
+        ({"budget": 5000}, "budget: expected at most 2048"),
+        ({"block_size": 10**9}, "block_size: expected at most 2049"),
+        ({"method": "autoregressive", "fault": "verify-width"}, "needs a method with verify steps"),
+    ],
+)
+def test_what_no_run_can_do_is_said_before_anything_is_written(
+    changes: dict, words: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.ddtree.arrow"
+    with pytest.raises(ValueError, match=words):
+        finish(settings(**changes), path)
+    assert not path.exists()
+
+
+def test_a_replay_is_captured_for_as_many_prompts_as_there_are() -> None:
+    _, end = finish(settings(prompts=("ab",) * 9, mode="replay", max_new_tokens=4))
+    assert end.summary.lossless
+    assert len(end.summary.requests) == 9
+
+
+@pytest.mark.parametrize("fault", [None, *FAULTS])
+@pytest.mark.parametrize("mode", ["eager", "replay"])
+@pytest.mark.parametrize("drafter", ["oracle", "prompt-lookup"])
+@pytest.mark.parametrize("temperature", [0.0, 5.0])
+def test_every_fault_runs_to_its_end_on_tiny_batches(
+    fault: str | None, mode: str, drafter: str, temperature: float, tmp_path: Path
+) -> None:
+    if fault == "stale-mask" and mode == "eager":
+        pytest.skip("needs replay")
+    path = tmp_path / "a.ddtree.arrow"
+    chosen = settings(
+        prompts=("abcabcabc", "0101"),
+        max_new_tokens=5,
+        fault=fault,
+        mode=mode,
+        drafter=drafter,
+        temperature=temperature,
+        accuracy=0.5,
+    )
+    _, end = finish(chosen, path)
+    report = check_trace(open_trace(path))
+    assert report.steps == end.summary.steps
+    assert bool(report.faults) or end.summary.lossless

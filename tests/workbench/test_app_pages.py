@@ -4,6 +4,7 @@ tests/workbench/test_app_pages.py.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -149,3 +150,42 @@ def test_every_bundled_recording_opens_with_the_verdict_of_its_name(traces: Path
         )  # budget + 1 is block size: the wrong width is right
         faulty = key.endswith(("-width", "-mask")) and not harmless
         assert bool(at.error) == faulty, key
+
+
+HOSTILE_URLS = (
+    {"step": "-1"},
+    {"step": "٣"},
+    {"node": 10**20},
+    {"rank": 99, "request": "<script>alert(1)</script>"},
+    {"trace": "../../etc/passwd"},
+    {"trace": "~nobody-at-all/x"},
+    {"trace": "a\0b"},
+    {"trace": "x" * 5000},
+    {"trace": "/dev/zero"},
+    {"trace": "/proc"},
+    {"left": "junk", "right": "../..|a|b", "rows": "9" * 30, "columns": "5-2", "show": "%%"},
+)
+
+
+@pytest.mark.parametrize("query", HOSTILE_URLS, ids=str)
+@pytest.mark.parametrize("page", PAGES)
+def test_a_url_that_anybody_may_type_gives_a_sentence(page: str, query: dict, traces: Path) -> None:
+    at = open_app(page, **query)
+    assert not at.exception
+    assert at.error or at.warning or at.success
+
+
+def test_a_problem_names_the_path_once(traces: Path) -> None:
+    (traces / "bad.jsonl").write_text('{"oops\n')
+    at = open_app(trace=str(traces / "bad.jsonl"))
+    assert words(at).count("bad\\.jsonl") == 1
+    assert "line 1" in words(at)
+
+
+def test_a_pipe_or_a_dangling_link_among_the_recordings_keeps_the_app_going(traces: Path) -> None:
+    os.mkfifo(traces / "pipe.jsonl")
+    (traces / "gone.jsonl").symlink_to(traces / "nowhere")
+    for trace in (traces / "pipe.jsonl", traces):
+        at = open_app(trace=str(trace))
+        assert not at.exception
+        assert at.warning

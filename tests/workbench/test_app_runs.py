@@ -159,3 +159,33 @@ def test_the_first_difference_is_marked() -> None:
     assert marked(job, Written(tree, "BCEF"), at) == "BC⟦E⟧F"
     assert marked(job, Written(plain, "BCD"), at) == "BC⟦D⟧"
     assert first_difference((1, 2), (1, 2, 3)) is None
+
+
+def test_a_second_start_while_a_run_goes_on_is_refused(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    going = Job("going", RunSettings(prompts=("a",)), Path("absent"))
+    monkeypatch.setitem(store._jobs, "going", going)
+    at = open_app("run", run="going")
+    next(b for b in at.button if b.label == "Run").click().run()
+    assert not at.exception
+    assert "stop it first" in words(at)
+    assert params(at)["run"] == "going"
+    assert list(store._jobs) == ["going"]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ValueError("prompts: too long"), "prompts: too long"),
+        (OSError(28, "No space left on device", "/r/a"), "/r/a: No space left on device"),
+        (RuntimeError("odd"), "RuntimeError: odd"),
+    ],
+)
+def test_what_ends_a_run_is_said_in_words(error: Exception, said: str, traces: Path) -> None:
+    def load(spec: str, progress) -> Target:
+        raise error
+
+    job = Job("x", RunSettings(prompts=("a",)), traces / "x.ddtree.arrow")
+    job.work(load)
+    assert (job.state, job.error) == (State.FAILED, said)

@@ -8,12 +8,13 @@ import os
 import sys
 import traceback
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Any
 
 import typer
 
 # Modules of this package with a function register(app).
-COMMANDS = ("run", "check", "snapshot", "convert", "fetch", "bench")
+COMMANDS = ("run", "check", "explain", "snapshot", "convert", "fetch", "bench")
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 DEFECT = (
@@ -37,6 +38,9 @@ def main() -> None:
     """Entry of the console script; the exit status is the command's, 2 for a wrong call, 130 after
     Ctrl-C.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a locale without … or ✖ must not end the command
+            stream.reconfigure(errors="backslashreplace")
     try:
         status = app(prog_name="ddtree", standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):

@@ -24,8 +24,8 @@ def decoding(
     model: Annotated[
         str, typer.Option(help="smollm2, a folder, a GGUF file or a hub id.")
     ] = "smollm2",
-    new_tokens: Annotated[int, typer.Option()] = 128,
-    rounds: Annotated[int, typer.Option()] = 3,
+    new_tokens: Annotated[int, typer.Option(min=1)] = 128,
+    rounds: Annotated[int, typer.Option(min=1)] = 3,
     as_json: AsJson = False,
 ) -> None:
     """Tokens a second: transformers' generate, plain, chain and tree decoding, in turn in one process."""
@@ -47,7 +47,7 @@ def checks(
     paths: Annotated[
         list[Path] | None, typer.Argument(help="Default: the bundled recordings.")
     ] = None,
-    rounds: Annotated[int, typer.Option()] = 3,
+    rounds: Annotated[int, typer.Option(min=1)] = 3,
     as_json: AsJson = False,
 ) -> None:
     """Steps a second through every check."""

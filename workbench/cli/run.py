@@ -113,6 +113,8 @@ def run(
         path = out or Path(f"run-{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}.ddtree.arrow")
         if path.exists():
             raise ValueError(f"{path}: exists already; recordings are never overwritten")
+        if not os.access(path.parent, os.W_OK):  # said before the model is loaded, not after
+            raise ValueError(f"{path}: expected a folder that can be written, found {path.parent}")
         target = _load(model)
         raise typer.Exit(_decode(settings, target, path))
 
@@ -144,7 +146,8 @@ def _decode(settings: RunSettings, target: Target, path: Path) -> int:
                 return _conclude(event.summary, checker)
     except KeyboardInterrupt:
         stream.close()
-        print(f"\nstopped; {screen.steps} steps recorded in {path}", file=sys.stderr)
+        place = f" in {path}" if path.exists() else ""
+        print(f"\nstopped; {screen.steps} steps recorded{place}", file=sys.stderr)
     return INTERRUPTED
 
 

@@ -47,6 +47,8 @@ def export(
 
         if steps is not None and faults:
             raise ValueError("--steps and --faults: expected one of them, found both")
+        if out.exists() and out.samefile(trace):
+            raise ValueError(f"{out}: expected another file than the recording itself")
         opened = open_trace(trace)
         report = check_trace(opened if include_text else map(without_texts, opened))
         positions = numbered(opened, steps) if steps is not None else first_faults(opened, report)
