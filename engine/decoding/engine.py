@@ -190,6 +190,7 @@ class Engine:
     def _layout(self, requests: list[VerifyRequest]) -> VerifyInputs:
         """Rows, slots, mask and offsets of the live batch."""
         q_len, stages = self.config.q_len, self.config.stages
+        stages.begin([request.tree for request in requests])
         slots = self.allocator.alloc(len(requests) * q_len).view(len(requests), q_len)
         for request, own in zip(requests, slots, strict=True):
             end = request.prefix_len + q_len

@@ -36,6 +36,11 @@ def gather_accepted(pool: KVPool, slots: Tensor, accepted: Tensor) -> None:
     pool.move(slots[: len(accepted)], slots[accepted])
 
 
+def as_built(trees: list[DraftTree]) -> list[DraftTree]:
+    """The batch that is verified is the one that was built."""
+    return trees
+
+
 def as_laid_out(inputs: VerifyInputs) -> VerifyInputs:
     """What the forward reads is what was laid out."""
     return inputs
@@ -66,6 +71,7 @@ def all_nodes(tree: DraftTree) -> int:
 class Stages:
     """One function a stage."""
 
+    begin: Callable[[list[DraftTree]], list[DraftTree]] = as_built  # the batch, before its layout
     verify_width: Callable[[int, int], int] = budget_width  # (budget, block_size)
     tree_mask: Callable[[DraftTree, int, int], Tensor] = metadata.tree_mask
     tree_positions: Callable[[DraftTree, int, int], Tensor] = metadata.tree_positions

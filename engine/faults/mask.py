@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
 from torch import Tensor
 
 from engine.decoding.stages import Stages
@@ -50,3 +51,39 @@ def sibling_leak(stages: Stages) -> Stages:
         return mask
 
     return replace(stages, tree_mask=tree_mask)
+
+
+def causal_mask(stages: Stages) -> Stages:
+    """Every row sees all rows before it, as in a chain."""
+
+    def tree_mask(tree: DraftTree, prefix_len: int, q_len: int) -> Tensor:
+        return torch.ones(q_len, prefix_len + q_len, dtype=torch.bool).tril(prefix_len)
+
+    return replace(stages, tree_mask=tree_mask)
+
+
+def hidden_ancestor(stages: Stages) -> Stages:
+    """A node does not see its parent, unless that is the root."""
+
+    def tree_mask(tree: DraftTree, prefix_len: int, q_len: int) -> Tensor:
+        mask = stages.tree_mask(tree, prefix_len, q_len)
+        for node, parent in enumerate(tree.parents.tolist()):
+            if parent > 0:
+                mask[node, prefix_len + parent] = False
+        return mask
+
+    return replace(stages, tree_mask=tree_mask)
+
+
+def first_requests_tree(stages: Stages) -> Stages:
+    """Every request of a batch gets the tree columns of the first one."""
+    first: list[DraftTree] = []
+
+    def tree_mask(tree: DraftTree, prefix_len: int, q_len: int) -> Tensor:
+        return stages.tree_mask(first[0], prefix_len, q_len)
+
+    def begin(trees: list[DraftTree]) -> list[DraftTree]:
+        first[:] = trees[:1]
+        return stages.begin(trees)
+
+    return replace(stages, tree_mask=tree_mask, begin=begin)

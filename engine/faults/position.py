@@ -18,3 +18,12 @@ def flattened_positions(stages: Stages) -> Stages:
         return prefix_len + torch.arange(q_len)
 
     return replace(stages, tree_positions=tree_positions)
+
+
+def lagging_positions(stages: Stages) -> Stages:
+    """Positions begin one place early: the last accepted token was not counted."""
+
+    def tree_positions(tree: DraftTree, prefix_len: int, q_len: int) -> Tensor:
+        return stages.tree_positions(tree, prefix_len, q_len) - 1
+
+    return replace(stages, tree_positions=tree_positions)
