@@ -6,15 +6,19 @@ computed wrongly, or whose cache was committed wrongly, stays wrong in later ste
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from engine.checks.context import StepContext
-from engine.checks.finding import Effect
+from engine.checks.finding import Effect, Finding
+from engine.checks.overwrites import lost_rows, overwritten
 from engine.checks.paths import recorded_nodes
 from engine.layout import VISIBLE
 
 # Checks whose faults leave wrong keys and values in the cache.
-DAMAGING = ("I1", "I2", "I4", "I8", "I10", "I15")
+DAMAGING = ("I1", "I2", "I3", "I4", "I5", "I8", "I9", "I10", "I11", "I15", "I16")
+COMMITTED = ("I15", "I16")  # faults of what is kept, whatever the rows saw
 
 
 def cause_of_rows(context: StepContext, request: int, rows: list[int]) -> str | None:
@@ -22,12 +26,21 @@ def cause_of_rows(context: StepContext, request: int, rows: list[int]) -> str | 
     rid = context.rid(request)
     first, reached = None, set[int]()
     for finding in context.found:
-        if finding.request in (None, rid) and finding.is_cause:
+        if finding.request in (None, rid) and _stands(finding):
             reach = _reach(context, request, finding.check)
             if first is None and reach & set(rows):
                 first = finding.check
             reached |= reach
     return first if set(rows) <= reached else None
+
+
+def reached_nodes(
+    context: StepContext, request: int, findings: Iterable[Finding]
+) -> tuple[tuple[str, frozenset[int]], ...]:
+    """``(check, nodes)`` of every fault among the findings that reaches a row of the request."""
+    start = context.oracle.rows(request).start
+    reaches = [(f.check, _reach(context, request, f.check)) for f in findings if _stands(f)]
+    return tuple((check, frozenset(row - start for row in rows)) for check, rows in reaches if rows)
 
 
 def damaged_requests(context: StepContext) -> dict[str, str]:
@@ -37,17 +50,29 @@ def damaged_requests(context: StepContext) -> dict[str, str]:
     """
     out: dict[str, str] = {}
     for finding in context.found:
-        if finding.is_cause and finding.effect is Effect.OUTPUT and finding.check in DAMAGING:
+        if _stands(finding) and finding.effect is Effect.OUTPUT and finding.check in DAMAGING:
             for request in context.requests:
                 rid = context.rid(request)
-                if finding.request in (None, rid) and _is_kept(context, request, finding.check):
+                if finding.check in ("I11", "I16"):
+                    hit = overwritten(context, request, finding)
+                elif finding.check == "I3" and finding.request is None:
+                    hit = False
+                else:
+                    mine = finding.request in (None, rid)
+                    hit = mine and _is_kept(context, request, finding.check)
+                if hit:
                     out.setdefault(rid, finding.check)
     return out
 
 
+def _stands(finding: Finding) -> bool:
+    """Whether a fault is a cause, or one that the same check's fault in another request explains."""
+    return finding.is_cause or finding.consequence_of == finding.check
+
+
 def _is_kept(context: StepContext, request: int, check: str) -> bool:
     nodes = recorded_nodes(context, request)
-    if check == "I15" or nodes is None:
+    if check in COMMITTED or nodes is None:
         return True
     start = context.oracle.rows(request).start
     return bool(_reach(context, request, check) & {start + node for node in nodes})
@@ -57,6 +82,8 @@ def _reach(context: StepContext, request: int, check: str) -> set[int]:
     if not context.well_formed[request]:
         return set()
     wrong = _own_rows(context, request, check)
+    if not wrong:
+        return set()
     prefix_len = int(context.oracle.prefix_lens[request])
     masks = context.addressed if context.can_address() else context.intended
     sees = masks[request].cells[:, prefix_len:] == VISIBLE
@@ -73,11 +100,20 @@ def _own_rows(context: StepContext, request: int, check: str) -> set[int]:
     """Local rows that the fault itself makes wrong."""
     real = context.oracle.real_rows(request)
     inputs = context.step.inputs
-    if check in ("I1", "I4") and context.can_address():
+    if check == "I3":
+        return set(range(len(real)))
+    if check == "I9":
+        finite = context.step.outcome.finite_rows
+        return {
+            r - real.start for r in real if finite is not None and r < len(finite) and not finite[r]
+        }
+    if check == "I16":
+        return {row - real.start for row in lost_rows(context, request) if row in real}
+    if check in ("I1", "I4", "I6") and context.can_address():
         view = context.addressed[request]
         wrong = set(context.difference(view, request).cells[:, 0].tolist())
         return wrong | set(np.flatnonzero((view.cells < 0).all(axis=1)).tolist())
-    if check == "I8":
+    if check in ("I5", "I8") and inputs.custom_mask is not None:
         return set(context.difference(context.built[request], request).cells[:, 0].tolist())
     if check == "I10" and inputs.positions is not None:
         mine = inputs.positions[real.start : real.stop]

@@ -10,10 +10,8 @@ from engine.checks.context import Spec, StepContext
 from engine.checks.finding import Effect, Finding, Where
 from engine.step import Int64
 
-WRAPS = {
-    "int32": (2**31, 2**32),
-    "uint32": (2**32, 2**32),
-}  # first number that does not fit, modulus
+INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+GUESSED = ("int32", "uint32")  # integers that offsets are computed in where the record names others
 HINTS = {
     "offset-overflow": "The offset does not fit the integers that it is computed in: use 64 bits.",
     "buffer-without-draft-columns": "The buffer was sized for the context alone: each row also holds one column a "
@@ -32,34 +30,47 @@ def run(spec: Spec, context: StepContext) -> Iterable[Finding]:
 
 
 def _overflow(spec: Spec, context: StepContext) -> Iterator[Finding]:
-    true, name = context.oracle.geometry.mask_indptr, context.step.config.index_dtype
-    found = context.step.inputs.mask_indptr
-    for kind, (limit, modulus) in WRAPS.items():
-        large = np.flatnonzero(true >= limit)
-        if not len(large):
+    true, found = context.oracle.geometry.mask_indptr, context.step.inputs.mask_indptr
+    recorded = _recorded_kind(context)
+    for kind in dict.fromkeys((recorded, *GUESSED)):
+        wrapped = None if kind is None else _wrap(true, kind)
+        if wrapped is None or np.array_equal(wrapped, true):
             continue
-        entry = int(large[0])
-        wrapped = _wrap(true, limit, modulus)
-        recorded = found is not None and np.array_equal(found, wrapped)
-        if kind == name or recorded:
+        if kind == recorded or (found is not None and np.array_equal(found, wrapped)):
+            large = np.flatnonzero(wrapped != true)
+            at = int(large[0])
             yield spec.finding(
                 context,
                 None,
                 "offset-overflow",
-                f"mask_indptr[{entry}] should be {int(true[entry])}, which {kind} turns into "
-                f"{int(wrapped[entry])}",
+                f"mask_indptr[{at}] should be {int(true[at])}, which {kind} turns into {int(wrapped[at])}",
                 hint=HINTS["offset-overflow"],
                 effect=Effect.CRASH,
-                expected=int(true[entry]),
-                found=int(wrapped[entry]),
+                expected=int(true[at]),
+                found=int(wrapped[at]),
                 count=len(large),
             )
 
 
-def _wrap(numbers: Int64, limit: int, modulus: int) -> Int64:
-    """The numbers as an integer of that range holds them."""
-    low = limit - modulus
-    wrapped: Int64 = (numbers - low) % modulus + low
+def is_wrapped(context: StepContext, found: Int64) -> bool:
+    """Whether wrong offsets are the true ones as too small integers hold them."""
+    true = context.oracle.geometry.mask_indptr
+    for kind in (_recorded_kind(context), *GUESSED):
+        wrapped = None if kind is None else _wrap(true, kind)
+        if wrapped is not None and np.array_equal(found, wrapped):
+            return not np.array_equal(wrapped, true)
+    return False
+
+
+def _recorded_kind(context: StepContext) -> str | None:
+    """``config.index_dtype`` if it names integers."""
+    name = context.step.config.index_dtype or ""
+    return name if name in INTEGERS else None
+
+
+def _wrap(numbers: Int64, kind: str) -> Int64:
+    """The numbers as integers of that kind hold them."""
+    wrapped: Int64 = numbers.astype(kind).astype(np.int64)
     return wrapped
 
 
@@ -69,23 +80,17 @@ def _buffer(spec: Spec, context: StepContext) -> Iterator[Finding]:
     if capacity is None or not len(q_lens):
         return
     geometry = context.oracle.geometry
-    rows, width = int(q_lens.sum()), int(q_lens.max())
     needed = int(geometry.mask_indptr[-1])
     if longest is not None and not geometry.qlen_only:
-        needed = max(needed, rows * (longest + width))
-    if geometry.bits:
-        needed, unit = -(-needed // 8), 8
-    else:
-        unit = 1
+        needed = max(needed, int((q_lens * (longest + q_lens)).sum()))
     if capacity >= needed:
         return
-    without = longest is not None and capacity == -(-rows * longest // unit)
+    without = longest is not None and capacity == int(q_lens.sum()) * longest
     yield spec.finding(
         context,
         None,
         "buffer-without-draft-columns" if without else "capacity",
-        f"mask buffer holds {capacity} cells, should hold {needed}"
-        + (f" = {rows} rows * ({longest} + {width})" if longest is not None and unit == 1 else ""),
+        f"mask_capacity is {capacity} cells, should be at least {needed}{_reason(context, needed)}",
         hint=HINTS["buffer-without-draft-columns" if without else "capacity"],
         effect=Effect.CRASH,
         expected=needed,
@@ -94,16 +99,25 @@ def _buffer(spec: Spec, context: StepContext) -> Iterator[Finding]:
     )
 
 
+def _reason(context: StepContext, needed: int) -> str:
+    """How the number of cells comes about, where the rows are alike."""
+    longest, q_lens = context.step.config.max_context, context.oracle.q_lens
+    rows, width = int(q_lens.sum()), int(q_lens.max())
+    if longest is None or needed != rows * (longest + width):
+        return ""
+    return f" = {rows} rows * ({longest} tokens + {width} draft columns)"
+
+
 def _rope(spec: Spec, context: StepContext) -> Iterator[Finding]:
     table, recorded = context.step.config.max_position, context.step.inputs.positions
     if table is None:
         return
     for request in context.readable:
-        places = context.oracle.positions(request)
+        places = context.oracle.positions(request)[: context.oracle.num_verified(request)]
         real = context.oracle.real_rows(request)
         if recorded is not None:  # padding rows may stand anywhere within the table
-            rows = context.oracle.rows(request)
-            places = np.concatenate([places, recorded[real.stop : rows.stop]])
+            end = context.oracle.rows(request).stop
+            places = np.concatenate([places, recorded[real.stop : end]])
         outside = np.flatnonzero((places >= table) | (places < 0))
         if not len(outside):
             continue
@@ -112,8 +126,8 @@ def _rope(spec: Spec, context: StepContext) -> Iterator[Finding]:
             context,
             request,
             "rope-table",
-            f"row {real.start + node} stands at position {int(places[node])}, the rotary table has "
-            f"{table} rows",
+            f"request {context.rid(request)}, row {real.start + node}: position {int(places[node])}, the rotary "
+            f"table ends at {table - 1}",
             hint=HINTS["rope-table"],
             effect=Effect.CRASH,
             where=Where(node=node if node < len(real) else None, row=real.start + node),

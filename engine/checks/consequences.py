@@ -68,8 +68,25 @@ def _accepted(context: StepContext) -> VerifyStep | None:
             index[request] = _flat(context, request, nodes)
             if lengths is not None:
                 lengths[request] = len(nodes)
-    right = replace(outcome, accept_index=tuple(index), accept_length=lengths)
+    right = replace(
+        outcome,
+        accept_index=tuple(index),
+        accept_length=lengths,
+        bonus_tokens=_bonuses(context, index),
+    )
     return replace(context.step, outcome=right)
+
+
+def _bonuses(context: StepContext, index: list[Int64]) -> Int64 | None:
+    """What the last row of each path predicts; the recorded bonus where that is not known."""
+    bonuses, predict = context.step.outcome.bonus_tokens, context.step.outcome.target_predict
+    if bonuses is None or predict is None:
+        return bonuses
+    out = bonuses.copy()
+    for request in context.readable:
+        if implied_nodes(context, request) is not None and request < len(out):
+            out[request] = predict[int(index[request][-1])]
+    return out
 
 
 def _flat(context: StepContext, request: int, nodes: list[int]) -> Int64:

@@ -89,6 +89,11 @@ class StepContext:
             for other in self.found
         )
 
+    def packed_otherwise(self, request: int) -> bool:
+        """Whether I5 found that another decoding gives the request's intended mask in every cell."""
+        rid = self.rid(request)
+        return any(f.check == "I5" and f.request == rid and f.where.cells for f in self.found)
+
     def previous_request(self, request: int) -> Request | None:
         """The same request in the step before, by its id."""
         rid = self.step.requests[request].rid
@@ -167,6 +172,7 @@ class Spec:
     parts: tuple[tuple[str, ...], ...]
     run: Callable[[Spec, StepContext], Iterable[Finding]]
     needs_rows: bool = True  # it has to know which rows are whose
+    needs_ranks: bool = False  # it compares several ranks of one step
 
     def can_run(self, step: VerifyStep) -> bool:
         """Whether the inputs of at least one part are there."""
@@ -175,6 +181,8 @@ class Spec:
     def missing(self, step: VerifyStep, part: tuple[str, ...]) -> list[str]:
         """Fields of a part that were not recorded."""
         lacking = [path for path in part if lookup(step, path) is None]
+        if self.needs_ranks and step.world_size < 2:
+            lacking.append("several ranks")
         return [*lacking, "config.budget"] if self.needs_rows and not rows_known(step) else lacking
 
     def finding(

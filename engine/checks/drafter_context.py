@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import numpy as np
 
 from engine.checks.context import Spec, StepContext, count_differences, first_difference
 from engine.checks.finding import Effect, Finding, Where
-from engine.checks.paths import committable, implied_nodes, recorded_nodes
+from engine.checks.paths import committable, followed_paths, implied_nodes, recorded_nodes
 
 HINTS = {
     "drafter-anchor": "The block's first token must be the bonus of the step before, or every marginal is off.",
@@ -18,61 +18,82 @@ HINTS = {
 
 
 def run(spec: Spec, context: StepContext) -> Iterable[Finding]:
-    """One finding a request at most."""
+    """One finding a request at most; the first that applies."""
     for request in context.readable:
-        found = next(_anchor(spec, context, request), None) or next(
-            _hidden(spec, context, request), None
-        )
+        found = _anchor(spec, context, request) or _hidden(spec, context, request)
         if found is not None:
             yield found
 
 
-def _anchor(spec: Spec, context: StepContext, request: int) -> Iterator[Finding]:
+def bonus_before(context: StepContext, request: int) -> list[int]:
+    """Tokens that the step before may have ended with: the bonus as recorded, and as its own rows imply.
+
+    A record of the bonus that is wrong while this step goes on rightly is that step's fault alone.
+    """
+    before = context.previous
+    if before is None or before.outcome.bonus_tokens is None:
+        return []
+    earlier, rid = StepContext(before), context.rid(request)
+    number = next((i for i in earlier.requests if earlier.rid(i) == rid), None)
+    if number is None or number >= len(before.outcome.bonus_tokens):
+        return []
+    tokens, predict = [int(before.outcome.bonus_tokens[number])], before.outcome.target_predict
+    if predict is not None and earlier.well_formed[number] and earlier.rows_known:
+        nodes = recorded_nodes(earlier, number) or implied_nodes(earlier, number)
+        start = earlier.oracle.rows(number).start
+        paths = [] if nodes is None else committable(earlier, number, nodes)
+        rows = [start + path[-1] for path in paths]
+        tokens += [int(predict[row]) for row in rows if row < len(predict)]
+    return tokens
+
+
+def _anchor(spec: Spec, context: StepContext, request: int) -> Finding | None:
     """The root of this tree against the bonus of the step before."""
-    tree, before = context.step.requests[request].tree, context.previous
-    if before is None or before.outcome.bonus_tokens is None or tree.tokens is None:
-        return
-    for number, other in enumerate(before.requests):
-        if other.rid != context.rid(request) or number >= len(before.outcome.bonus_tokens):
-            continue
-        expected, found = int(before.outcome.bonus_tokens[number]), int(tree.tokens[0])
-        if expected != found:
-            row = context.oracle.rows(request).start
-            yield spec.finding(
-                context,
-                request,
-                "drafter-anchor",
-                f"request {context.rid(request)}: the root is token {found}, the step before ended with "
-                f"bonus {expected}",
-                hint=HINTS["drafter-anchor"],
-                effect=Effect.ACCEPTANCE,
-                where=Where(node=0, row=row),
-                expected=expected,
-                found=found,
-                count=1,
-            )
+    tree, right = context.step.requests[request].tree, bonus_before(context, request)
+    if tree.tokens is None or not right or int(tree.tokens[0]) in right:
+        return None
+    return spec.finding(
+        context,
+        request,
+        "drafter-anchor",
+        f"request {context.rid(request)}: the root is token {int(tree.tokens[0])}, should be {right[0]}, the "
+        "bonus of the step before",
+        hint=HINTS["drafter-anchor"],
+        effect=Effect.ACCEPTANCE,
+        where=Where(node=0, row=context.oracle.rows(request).start),
+        expected=right[0],
+        found=int(tree.tokens[0]),
+        count=1,
+    )
 
 
-def _hidden(spec: Spec, context: StepContext, request: int) -> Iterator[Finding]:
+def _hidden(spec: Spec, context: StepContext, request: int) -> Finding | None:
     handed = context.step.commit.hidden_rows
     nodes = recorded_nodes(context, request) or implied_nodes(context, request)
     if handed is None or nodes is None or request >= len(handed):
-        return
-    found = handed[request].tolist()
+        return None
+    found = [int(node) for node in handed[request]]
     if found in committable(context, request, nodes):
-        return
+        return None
     inside = all(0 <= node < context.oracle.trees[request].num_nodes for node in found)
     diagnosis = "hidden-rows" if inside else "drafter-context"
-    at = first_difference(np.array(found, np.int64), np.array(nodes))
-    yield spec.finding(
+    at = first_difference(np.array(found, np.int64), np.array(nodes, np.int64))
+    node = nodes[at] if at is not None and at < len(nodes) else None
+    cause = next(
+        (check for check, path in followed_paths(context, request, nodes) if found == path), None
+    )
+    return spec.finding(
         context,
         request,
         diagnosis,
         f"request {context.rid(request)}: hidden states of nodes {found} go to the drafter, should be {nodes}",
         hint=HINTS[diagnosis],
         effect=Effect.ACCEPTANCE,
-        where=Where(node=nodes[at] if at is not None and at < len(nodes) else None),
+        where=Where(
+            node=node, row=None if node is None else context.oracle.rows(request).start + node
+        ),
         expected=nodes,
         found=found,
-        count=count_differences(np.array(found, np.int64), np.array(nodes)),
+        count=count_differences(np.array(found, np.int64), np.array(nodes, np.int64)),
+        consequence_of=cause,
     )

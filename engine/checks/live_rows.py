@@ -41,7 +41,7 @@ def _finding(
         "live-rows": "has two best logits of exactly zero",
     }[diagnosis]
     more = f" ({len(rows)} rows)" if len(rows) > 1 else ""
-    cause = "I8" if diagnosis == "empty-row" else cause_of_rows(context, request, rows)
+    cause = "I8" if diagnosis == "empty-row" else _cause(context, request, rows)
     return spec.finding(
         context,
         request,
@@ -57,16 +57,19 @@ def _finding(
     )
 
 
-def _real_rows(context: StepContext, request: int) -> range:
-    start = context.oracle.rows(request).start
-    return range(start, start + context.oracle.num_verified(request))
+def _cause(context: StepContext, request: int, rows: list[int]) -> str | None:
+    """A fault that reaches these rows, or one that left the request's cache wrong."""
+    damage = context.damaged.get(context.rid(request))
+    return cause_of_rows(context, request, rows) or (None if damage is None else damage.check)
 
 
 def _empty(context: StepContext, request: int) -> list[int]:
-    """Rows of the built mask without a visible cell."""
+    """Rows of the built mask without a visible cell; a backend that never reads prefix columns sees the prefix."""
     if context.step.inputs.custom_mask is None:
         return []
-    rows = _real_rows(context, request)
+    rows, prefix_len = context.oracle.real_rows(request), int(context.oracle.prefix_lens[request])
+    if prefix_len > 0 and not context.oracle.reads_prefix():
+        return []
     sees = (context.built[request].cells[: len(rows)] == VISIBLE).any(axis=1)
     return [rows.start + int(row) for row in np.flatnonzero(~sees)]
 
@@ -75,16 +78,18 @@ def _not_finite(context: StepContext, request: int) -> list[int]:
     finite = context.step.outcome.finite_rows
     if finite is None:
         return []
-    return [row for row in _real_rows(context, request) if row < len(finite) and not finite[row]]
+    return [
+        row for row in context.oracle.real_rows(request) if row < len(finite) and not finite[row]
+    ]
 
 
 def _flat(context: StepContext, request: int) -> list[int]:
-    """Rows whose two best logits are both exactly zero: the mark of a row that was never computed."""
-    top2 = context.step.outcome.top2
+    """Rows whose two best logits are both exactly zero, and not in plain decoding: they were never computed."""
+    top2, plain = context.step.outcome.top2, context.step.reference.top2
     if top2 is None:
         return []
-    return [
-        row
-        for row in _real_rows(context, request)
-        if row < len(top2) and (top2[row, :, 1] == 0.0).all()
-    ]
+    zero = (top2[:, :, 1] == 0.0).all(axis=1)
+    if plain is not None:
+        common = min(len(zero), len(plain))
+        zero[:common] &= ~(plain[:common, :, 1] == 0.0).all(axis=1)
+    return [row for row in context.oracle.real_rows(request) if row < len(top2) and zero[row]]

@@ -14,6 +14,7 @@ import numpy as np
 from engine.checks.context import Difference, Spec, StepContext
 from engine.checks.finding import Effect, Finding, Verdict
 from engine.checks.mask_hypotheses import EXPLANATIONS, diagnose
+from engine.checks.unpacking import right_at_recorded_bytes
 from engine.layout import UNREAD, addressed_mask
 
 
@@ -57,6 +58,10 @@ def _finding(spec: Spec, context: StepContext, request: int, difference: Differe
 
 def _explained_by(context: StepContext, request: int, difference: Difference) -> str | None:
     """The earlier check whose wrong value gives exactly these cells."""
+    if context.packed_otherwise(request) or (
+        context.has("I5", request) and right_at_recorded_bytes(context, request)
+    ):
+        return "I5"
     if bool((difference.found == UNREAD).all()):
         return "I4"
     counted = context.step.requests[request].counted_nodes
@@ -64,12 +69,12 @@ def _explained_by(context: StepContext, request: int, difference: Difference) ->
         node = difference.cells[:, 1] - context.oracle.prefix_lens[request]
         if bool(((difference.cells[:, 0] >= counted) | (node >= counted)).all()):
             return "I2"
-    if _right_as_addressed(context, request):
+    if right_as_addressed(context, request):
         return "I1" if context.has("I1", request) else "I4"
     return None
 
 
-def _right_as_addressed(context: StepContext, request: int) -> bool:
+def right_as_addressed(context: StepContext, request: int) -> bool:
     """Whether the cells are right where the wrong extents look for them: built and read alike."""
     if not (context.can_address() and (context.has("I1", request) or context.has("I4", request))):
         return False

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from engine.checks.capacity import is_wrapped
 from engine.checks.context import (
     MAX_CELLS,
     Spec,
@@ -15,6 +16,7 @@ from engine.checks.context import (
 )
 from engine.checks.finding import Effect, Finding, Where
 from engine.checks.row_extents import entry, plain
+from engine.checks.unpacking import explains_all
 from engine.checks.widths import addressed_difference, owner_of, used_width
 from engine.layout import indptr
 from engine.step import Int64
@@ -26,7 +28,7 @@ def run(spec: Spec, context: StepContext) -> Iterable[Finding]:
     expected = context.oracle.geometry.mask_indptr
     if found is None or np.array_equal(found, expected):
         yield from _too_short(spec, context)
-    else:
+    elif not is_wrapped(context, found):  # else I6's
         yield _extents(spec, context, found, expected)
 
 
@@ -57,8 +59,29 @@ def _extents(spec: Spec, context: StepContext, found: Int64, expected: Int64) ->
         expected=entry(expected, at),
         found=entry(found, at),
         count=cells or count_differences(found, expected),
-        consequence_of="I1" if _follows_rows(context, found, width) else None,
+        consequence_of=_cause(context, found, width),
     )
+
+
+def _cause(context: StepContext, found: Int64, width: int | None) -> str | None:
+    """The earlier check whose wrong value gives exactly these offsets."""
+    if _follows_rows(context, found, width):
+        return "I1"
+    return "I3" if any(np.array_equal(found, made) for made in _from_lengths(context)) else None
+
+
+def _from_lengths(context: StepContext) -> list[Int64]:
+    """Offsets that follow from ``seq_lens`` and from ``kv_indptr`` as recorded, where those are wrong."""
+    inputs, geometry = context.step.inputs, context.oracle.geometry
+    if geometry.qlen_only:
+        return []
+    lengths = [] if inputs.seq_lens is None else [inputs.seq_lens]
+    if inputs.kv_indptr is not None and context.step.config.kv_indptr_unit != "page":
+        draft = geometry.q_lens * bool(context.step.config.kv_indptr_counts_draft)
+        if len(inputs.kv_indptr) == geometry.bs + 1:
+            lengths.append((np.diff(inputs.kv_indptr) - draft).astype(np.int64))
+    rows = geometry.q_lens
+    return [indptr(rows * (length + rows)) for length in lengths if len(length) == len(rows)]
 
 
 def _message(
@@ -117,8 +140,8 @@ def _too_short(spec: Spec, context: StepContext) -> Iterable[Finding]:
     """The extents are right, or not recorded; the buffer ends before them."""
     buffer, geometry = context.step.inputs.custom_mask, context.oracle.geometry
     end = int((geometry.byte_indptr if geometry.bits else geometry.mask_indptr)[-1])
-    if buffer is None or len(buffer) >= end:
-        return
+    if buffer is None or len(buffer) >= end or explains_all(context):
+        return  # a buffer that another packing explains is I5's
     unit = "bytes" if geometry.bits else "cells"
     yield spec.finding(
         context,

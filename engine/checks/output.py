@@ -8,13 +8,15 @@ import numpy as np
 
 from engine.checks.context import Spec, StepContext, count_differences, first_difference
 from engine.checks.finding import Effect, Finding, Where
-from engine.checks.paths import implied_nodes, recorded_nodes
+from engine.checks.paths import followed_paths, implied_nodes, recorded_nodes
 
+PLACEHOLDER = -1
 HINTS = {
     "past-stop": "Truncate at the first stop token by position, before anything is emitted or counted.",
     "placeholder-token": "A placeholder is no token: it must never be accepted.",
     "token-range": "The id lies outside the vocabulary.",
     "emitted": "Emitted tokens are those of the accepted nodes without the root, then the bonus.",
+    "output": "Several things are wrong with these tokens.",
 }
 
 
@@ -25,21 +27,22 @@ def run(spec: Spec, context: StepContext) -> Iterable[Finding]:
     for request in context.readable:
         if request < len(emitted):
             found = [int(token) for token in emitted[request]]
-            expected = _expected(context, request)
+            nodes = recorded_nodes(context, request) or implied_nodes(context, request)
+            expected = None if nodes is None else _emitted_for(context, request, nodes)
             diagnosis = _diagnose(context, found, expected)
             if diagnosis is not None:
-                yield _finding(spec, context, request, diagnosis, found, expected)
+                yield _finding(spec, context, request, diagnosis, found, nodes, expected)
 
 
-def _expected(context: StepContext, request: int) -> list[int] | None:
-    """What follows from the recorded path and bonus; None where they are not known."""
-    nodes = recorded_nodes(context, request) or implied_nodes(context, request)
+def _emitted_for(context: StepContext, request: int, nodes: list[int]) -> list[int] | None:
+    """What follows from a path and the recorded bonus; None where the tokens are not known."""
     bonus, tokens = context.step.outcome.bonus_tokens, context.step.requests[request].tree.tokens
-    if nodes is None or bonus is None or tokens is None or request >= len(bonus):
+    if bonus is None or tokens is None or request >= len(bonus):
         return None
     if not all(0 <= node < len(tokens) for node in nodes):
         return None
-    return until_first_stop(context, [*tokens[nodes[1:]].tolist(), int(bonus[request])])
+    path = [int(tokens[node]) for node in nodes[1:]]
+    return until_first_stop(context, [*path, int(bonus[request])])
 
 
 def until_first_stop(context: StepContext, tokens: list[int]) -> list[int]:
@@ -52,20 +55,42 @@ def until_first_stop(context: StepContext, tokens: list[int]) -> list[int]:
 
 
 def _diagnose(context: StepContext, found: list[int], expected: list[int] | None) -> str | None:
-    vocab = context.step.config.vocab_size
-    if len(until_first_stop(context, found)) < len(found):
+    """The first name that explains every token that is wrong; None where all are right."""
+    odd = {
+        "placeholder-token": _placeholders(context, found, expected),
+        "token-range": _out_of_range(context, found),
+    }
+    shown = until_first_stop(context, found)
+    right = shown if expected is None else expected
+    odd_shown = any(place < len(shown) for places in odd.values() for place in places)
+    if len(shown) < len(found) and shown == right and not odd_shown:
         return "past-stop"
-    if -1 in found or (expected is not None and _placeholder(context, found, expected)):
-        return "placeholder-token"
-    if any(token < 0 or (vocab is not None and token >= vocab) for token in found):
-        return "token-range"
-    return "emitted" if expected is not None and found != expected else None
+    same = len(found) == len(right)
+    wrong = {i for i, pair in enumerate(zip(found, right, strict=False)) if pair[0] != pair[1]}
+    wrong |= set().union(*odd.values())
+    if not wrong and same:
+        return None
+    for name, places in odd.items():
+        if same and wrong <= places:
+            return name
+    return "output" if expected is None else "emitted"
 
 
-def _placeholder(context: StepContext, found: list[int], expected: list[int]) -> bool:
-    """The mask token where another one was accepted."""
+def _placeholders(context: StepContext, found: list[int], expected: list[int] | None) -> set[int]:
+    """Places of -1, and of the mask token where another token was accepted."""
     mask = context.step.config.mask_token_id
-    return mask is not None and found.count(mask) > expected.count(mask)
+    places = {i for i, token in enumerate(found) if token == PLACEHOLDER}
+    if expected is None or mask is None:
+        return places
+    pairs = enumerate(zip(found, expected, strict=False))
+    return places | {i for i, (have, want) in pairs if have == mask != want}
+
+
+def _out_of_range(context: StepContext, found: list[int]) -> set[int]:
+    vocab = context.step.config.vocab_size
+    return {
+        i for i, token in enumerate(found) if token < 0 or (vocab is not None and token >= vocab)
+    }
 
 
 def _finding(
@@ -74,40 +99,50 @@ def _finding(
     request: int,
     diagnosis: str,
     found: list[int],
+    nodes: list[int] | None,
     expected: list[int] | None,
 ) -> Finding:
-    text = {
-        "past-stop": f"emitted {found}, which goes on after its first stop token",
-        "placeholder-token": f"emitted {found}, which holds a placeholder",
-        "token-range": f"emitted {found}, beyond the {context.step.config.vocab_size} tokens there are",
-        "emitted": f"emitted {found}",
+    why = {
+        "past-stop": ", which goes on after its first stop token",
+        "placeholder-token": ", which holds a placeholder",
+        "token-range": f", beyond the {context.step.config.vocab_size} tokens there are",
+        "emitted": "",
+        "output": ", which cannot be",
     }[diagnosis]
-    should = "" if expected is None else f", should be {expected}"
-    place = _place(context, found, expected, diagnosis)
+    should = until_first_stop(context, found) if expected is None else expected
+    node = _node(found, nodes, expected)
+    count = count_differences(np.array(found, np.int64), np.array(should, np.int64))
     return spec.finding(
         context,
         request,
         diagnosis,
-        f"request {context.rid(request)}: {text}{should}",
+        f"request {context.rid(request)}: emitted {found}{why}"
+        + ("" if should == found else f", should be {should}"),
         hint=HINTS[diagnosis],
         effect=Effect.OUTPUT,
-        where=Where(node=place),
-        expected=expected if expected is not None else until_first_stop(context, found),
+        where=Where(
+            node=node, row=None if node is None else context.oracle.rows(request).start + node
+        ),
+        expected=should if should != found else "tokens of the vocabulary",
         found=found,
-        count=1
-        if expected is None
-        else max(count_differences(np.array(found, np.int64), np.array(expected)), 1),
+        count=count or len(_out_of_range(context, found)),
+        consequence_of=_cause(context, request, found, nodes),
     )
 
 
-def _place(
-    context: StepContext, found: list[int], expected: list[int] | None, diagnosis: str
-) -> int | None:
-    """Node of the first emitted token that differs, if a node carried it."""
-    nodes = None
-    rows = [recorded_nodes(context, r) for r in context.readable]
-    if expected is None or diagnosis != "emitted" or len(rows) != 1:
+def _node(found: list[int], nodes: list[int] | None, expected: list[int] | None) -> int | None:
+    """Node of the first emitted token that differs, if a node carries it."""
+    if nodes is None or expected is None:
         return None
-    nodes = rows[0]
-    at = first_difference(np.array(found, np.int64), np.array(expected))
-    return nodes[at + 1] if nodes is not None and at is not None and at + 1 < len(nodes) else None
+    at = first_difference(np.array(found, np.int64), np.array(expected, np.int64))
+    return nodes[at + 1] if at is not None and at + 1 < len(nodes) else None
+
+
+def _cause(
+    context: StepContext, request: int, found: list[int], nodes: list[int] | None
+) -> str | None:
+    """The check whose wrong record of the acceptance gives exactly these tokens."""
+    for check, path in followed_paths(context, request, nodes or []):
+        if found == _emitted_for(context, request, path):
+            return check
+    return None

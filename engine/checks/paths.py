@@ -57,3 +57,20 @@ def committable(context: StepContext, request: int, nodes: list[int]) -> list[li
     if implied is not None and nodes == until_stop(context, request, implied):
         paths.append(implied)
     return paths
+
+
+def followed_paths(
+    context: StepContext, request: int, nodes: list[int]
+) -> list[tuple[str, list[int]]]:
+    """``(check, path)`` of the paths that follow from a wrong record of the acceptance, never empty ones.
+
+    An ``accept_index`` out of range (I14) taken at its word, and ``accept_length`` (I13) entries of the path.
+    """
+    outcome, start = context.step.outcome, context.oracle.rows(request).start
+    paths = []
+    if outcome.accept_index is not None and outside(context, request) is not None:
+        flat = outcome.accept_index[request]
+        paths.append(("I14", [int(row) - start for row in flat if row != -1]))
+    if outcome.accept_length is not None and request < len(outcome.accept_length):
+        paths.append(("I13", nodes[: max(int(outcome.accept_length[request]), 0)]))
+    return [(check, path) for check, path in paths if path]

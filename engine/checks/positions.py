@@ -50,7 +50,17 @@ def _finding(
         expected=int(expected[node]),
         found=int(found[node]),
         count=len(wrong),
+        consequence_of="I3" if _follows_seq_len(context, request, found) else None,
     )
+
+
+def _follows_seq_len(context: StepContext, request: int, found: Int64) -> bool:
+    """Whether the positions are exactly those of the recorded ``seq_lens``, if that is wrong."""
+    recorded = context.step.inputs.seq_lens
+    if recorded is None or request >= len(recorded):
+        return False
+    depths = context.oracle.trees[request].depths[: len(found)]
+    return np.array_equal(found, recorded[request] + depths)
 
 
 def _diagnose(found: Int64, expected: Int64, prefix_len: int) -> str:

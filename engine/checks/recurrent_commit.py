@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from engine.checks.context import Spec, StepContext
 from engine.checks.finding import Effect, Finding, Where
-from engine.checks.paths import committable, implied_nodes, recorded_nodes
+from engine.checks.paths import committable, followed_paths, implied_nodes, recorded_nodes
 
 HINTS = {
     "commit-by-length": "The index is accepted length - 1, which is the last node of a chain only.",
@@ -17,25 +17,36 @@ HINTS = {
 def run(spec: Spec, context: StepContext) -> Iterable[Finding]:
     """One finding a request at most."""
     kept = context.step.commit.recurrent_index
-    assert kept is not None
+    if kept is None:
+        return
     for request in context.readable:
         nodes = recorded_nodes(context, request) or implied_nodes(context, request)
         if nodes is None or request >= len(kept):
             continue
         found = int(kept[request])
-        if found in {path[-1] for path in committable(context, request, nodes)}:
-            continue
-        diagnosis = "commit-by-length" if found == len(nodes) - 1 else "recurrent-commit"
-        yield spec.finding(
-            context,
-            request,
-            diagnosis,
-            f"request {context.rid(request)}: recurrent state of node {found} was kept, should be node "
-            f"{nodes[-1]}, the last accepted",
-            hint=HINTS[diagnosis],
-            effect=Effect.OUTPUT,
-            where=Where(node=nodes[-1], row=context.oracle.rows(request).start + nodes[-1]),
-            expected=nodes[-1],
-            found=found,
-            count=1,
-        )
+        if found not in {path[-1] for path in committable(context, request, nodes)}:
+            yield _finding(spec, context, request, nodes, found)
+
+
+def _finding(
+    spec: Spec, context: StepContext, request: int, nodes: list[int], found: int
+) -> Finding:
+    diagnosis = "commit-by-length" if found == len(nodes) - 1 else "recurrent-commit"
+    cause = next(
+        (check for check, path in followed_paths(context, request, nodes) if found == path[-1]),
+        None,
+    )
+    return spec.finding(
+        context,
+        request,
+        diagnosis,
+        f"request {context.rid(request)}: recurrent state of node {found} was kept, should be node "
+        f"{nodes[-1]}, the last accepted",
+        hint=HINTS[diagnosis],
+        effect=Effect.OUTPUT,
+        where=Where(node=nodes[-1], row=context.oracle.rows(request).start + nodes[-1]),
+        expected=nodes[-1],
+        found=found,
+        count=1,
+        consequence_of=cause,
+    )

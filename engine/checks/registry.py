@@ -36,6 +36,7 @@ from engine.checks.blast_radius import damaged_requests
 from engine.checks.consequences import vanishes_with
 from engine.checks.context import Damage, Spec, StepContext
 from engine.checks.finding import Finding, Verdict
+from engine.checks.rank_groups import RankGroups
 from engine.step import VerifyStep
 
 CHECKS: tuple[Spec, ...] = (
@@ -85,7 +86,12 @@ CHECKS: tuple[Spec, ...] = (
     Spec(
         "I6",
         "capacity",
-        (("config.mask_capacity",), ("config.max_position",), ("config.index_dtype",)),
+        (
+            ("config.mask_capacity",),
+            ("config.max_position",),
+            ("config.index_dtype",),
+            ("inputs.mask_indptr",),
+        ),
         capacity.run,
     ),
     Spec("I7", "tree-form", (("requests.tree",),), tree_form.run, needs_rows=False),
@@ -208,8 +214,10 @@ def _settled(spec: Spec, finding: Finding, context: StepContext) -> Finding:
     if cause is not None and damage is not None and damage.check == cause:
         return finding
     for other in context.found:
-        # The same check explains a later request by an earlier one's extent.
-        if other.check == cause and (cause == spec.id or other.request in (None, finding.request)):
+        # The same check explains a later request by an earlier one's extent; what concerns the whole step may follow
+        # from one request's value.
+        wider = cause == spec.id or finding.request is None
+        if other.check == cause and (wider or other.request in (None, finding.request)):
             return finding
     return finding.explained_by(vanishes_with(spec, finding, context))
 
@@ -226,12 +234,13 @@ class TraceChecker:
     """Checks steps as they come; what :func:`check_trace` does, one step at a time."""
 
     def __init__(self) -> None:
-        self._findings: list[Finding] = []
+        self._findings: list[list[Finding]] = []  # of each step fed
         self._ran: set[str] = set()
         self._first: VerifyStep | None = None
         self._steps = 0
         self._recent: dict[int, list[VerifyStep]] = {}  # by rank: the last two step numbers
         self._damaged: dict[int, dict[str, Damage]] = {}
+        self._ranks = RankGroups()
 
     def feed(self, step: VerifyStep) -> list[Finding]:
         """Findings of the next step in order of time."""
@@ -241,19 +250,27 @@ class TraceChecker:
         findings = _judge(context)
         for rid, check in damaged_requests(context).items():
             damaged.setdefault(rid, Damage(check, step.step))
-        self._findings += findings
-        self._ran |= {spec.id for spec in CHECKS if spec.id not in self._ran and spec.can_run(step)}
+        self._findings.append(findings)
+        self._ran |= {
+            spec.id
+            for spec in CHECKS
+            if spec.id not in self._ran and not spec.needs_ranks and spec.can_run(step)
+        }
+        self._ranks.add(context, findings)
+        apart = self._ranks.take_complete(step)
         self._first = self._first or step
         self._recent[step.rank] = [*recent, step]
         self._steps += 1
-        return findings
+        return [*findings, *apart]
 
     def report(self) -> Report:
         """Everything so far."""
-        lacking = [spec for spec in CHECKS if spec.id not in self._ran]
+        found = self._ranks.merged(self._findings)
+        ran = self._ran | ({ranks.ID} if self._ranks.compared else set())
+        lacking = [spec for spec in CHECKS if spec.id not in ran]
         skipped = tuple(_skipped(spec, self._first) for spec in lacking if self._first)
-        names = tuple(spec.name for spec in CHECKS if spec.id in self._ran)
-        return Report(tuple(self._findings), skipped, self._steps, names)
+        names = tuple(spec.name for spec in CHECKS if spec.id in ran)
+        return Report(found, skipped, self._steps, names)
 
 
 def _before(step: VerifyStep, recent: list[VerifyStep]) -> VerifyStep | None:
@@ -270,6 +287,8 @@ def _before(step: VerifyStep, recent: list[VerifyStep]) -> VerifyStep | None:
 
 def _skipped(spec: Spec, step: VerifyStep) -> Finding:
     lacking = [" and ".join(spec.missing(step, part)) for part in spec.parts]
+    if spec.needs_ranks:
+        lacking = ["several ranks"]
     return Finding(
         check=spec.id,
         name=spec.name,

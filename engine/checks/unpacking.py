@@ -1,18 +1,23 @@
-"""Other ways to decode a mask buffer: hypotheses about how its writer packed it."""
+"""Other ways to decode a mask buffer: hypotheses about how its writer packed it.
+
+A hypothesis counts only if it equals the intended mask in every cell of the request's real rows. Rows at another
+stride are also asked to be possible: they may not run over a request whose own cells are right, and a single cell
+that differs is no evidence for them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.checks.context import StepContext
-from engine.layout import UNREAD, Cells, indptr
-from engine.step import Int64
+from engine.layout import UNREAD, VISIBLE, Cells, indptr
 
 MAX_EXTRA_STRIDE = 512  # cells that a row may be padded by
+MIN_STRIDE_CELLS = 2  # cells that must differ before another stride is thought of
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,14 +37,44 @@ def alternatives(context: StepContext, request: int) -> Iterator[Decoding]:
         yield from _bit_order(context, request)
         yield from _one_stream(context, request)
     yield from _strides(context, request)
+    yield from _other_packings(context, request)
+
+
+def explanation(context: StepContext, request: int) -> Decoding | None:
+    """The first other decoding that turns a wrong mask into the intended one, None if there is none."""
+    if not len(context.difference(context.built[request], request).cells):
+        return None
+    found = alternatives(context, request)
+    return next((one for one in found if reproduces(context, request, one)), None)
+
+
+def explains_all(context: StepContext) -> bool:
+    """Whether some request's mask is wrong, and each wrong one has an explanation."""
+    wrong = [i for i in context.readable if len(context.difference(context.built[i], i).cells)]
+    return bool(wrong) and all(explanation(context, i) is not None for i in wrong)
+
+
+def right_at_recorded_bytes(context: StepContext, request: int) -> bool:
+    """Whether the packed cells are the intended ones where ``byte_indptr`` as recorded says that they begin."""
+    recorded, geometry = context.step.inputs.byte_indptr, context.oracle.geometry
+    buffer = context.step.inputs.custom_mask
+    if recorded is None or buffer is None or not geometry.bits or request >= len(recorded):
+        return False
+    first = int(recorded[request])
+    if not 0 <= first <= len(buffer):
+        return False
+    stride = int(geometry.strides[request])
+    return reproduces(context, request, Decoding("", _bits(buffer[first:], "little"), stride, 0))
 
 
 def reproduces(context: StepContext, request: int, decoding: Decoding) -> bool:
     """Whether the decoding equals the intended mask in every cell of the real rows that the layout holds."""
-    rows = context.oracle.num_verified(request)
     want = _wanted(context, request)
-    have = _rows(decoding.cells, decoding.stride, rows, want.shape[1])
-    return have is not None and np.array_equal(have, want)
+    columns = min(want.shape[1], decoding.stride)  # narrower rows hold no more
+    have = _rows(decoding.cells, decoding.stride, len(want), columns)
+    if have is None or (want[:, columns:] == VISIBLE).any():
+        return False
+    return np.array_equal(have, want[:, :columns])
 
 
 def _wanted(context: StepContext, request: int) -> Cells:
@@ -83,31 +118,67 @@ def _one_stream(context: StepContext, request: int) -> Iterator[Decoding]:
 
 
 def _strides(context: StepContext, request: int) -> Iterator[Decoding]:
-    """Rows farther apart, or overlapping: every stride that leaves the last row inside the buffer."""
+    """Rows farther apart, or closer: every stride that leaves the last row inside the buffer."""
     buffer, geometry = context.step.inputs.custom_mask, context.oracle.geometry
     assert buffer is not None
-    rows, true = context.oracle.num_verified(request), int(geometry.strides[request])
-    if rows < 2:
+    want, true = _wanted(context, request), int(geometry.strides[request])
+    differing = len(context.difference(context.built[request], request).cells)
+    if len(want) < 2 or differing < MIN_STRIDE_CELLS:
         return
     everything = _bits(buffer, "little") if geometry.bits else (buffer != 0).astype(np.int8)
-    second = _wanted(context, request)[1]
+    starts = _starts(context, request)
     for stride in range(1, true + MAX_EXTRA_STRIDE):
-        if stride == true:
-            continue
-        for start in dict.fromkeys(_starts(context, request, stride)):
-            row = everything[start + stride : start + stride + len(second)]
-            if len(row) == len(second) and np.array_equal(row, second):
+        width = min(len(want[1]), stride)
+        for start in () if stride == true else starts(stride):
+            end = start + (len(want) - 1) * stride + width
+            if end > len(everything):
+                continue
+            second = everything[start + stride : start + stride + width]
+            if (second == want[1][:width]).all() and _is_free(context, request, end):
                 yield Decoding("row-stride", everything[start:], stride, stride)
 
 
-def _starts(context: StepContext, request: int, stride: int) -> Iterator[int]:
-    """Where the request may begin: where it should, or behind requests whose rows are padded alike."""
+def _is_free(context: StepContext, request: int, end: int) -> bool:
+    """Whether rows that end at a cell (bits: a bit) run over no other request that is right where it is."""
     geometry = context.oracle.geometry
     unit = 8 if geometry.bits else 1
     bases = geometry.byte_indptr if geometry.bits else geometry.mask_indptr
-    yield int(bases[request]) * unit
-    extra = stride - int(geometry.strides[request])
-    sizes: Int64 = geometry.q_lens * (geometry.strides + extra)
-    if (sizes >= 0).all():
-        padded = indptr((sizes + 7) // 8) * 8 if geometry.bits else indptr(sizes)
-        yield int(padded[request])
+    behind = [i for i in context.readable if i > request and int(bases[i]) * unit < end]
+    return all(len(context.difference(context.built[i], i).cells) for i in behind)
+
+
+def _starts(context: StepContext, request: int) -> Callable[[int], set[int]]:
+    """By stride, where the request may begin: where it should, or behind requests whose rows are padded alike."""
+    geometry = context.oracle.geometry
+    unit, true = 8 if geometry.bits else 1, int(geometry.strides[request])
+    right = int((geometry.byte_indptr if geometry.bits else geometry.mask_indptr)[request]) * unit
+    before = list(zip(geometry.q_lens.tolist(), geometry.strides.tolist(), strict=True))[:request]
+
+    def starts(stride: int) -> set[int]:
+        """Padded by as many cells, or to the same stride; a request begins at a whole byte when packed."""
+        alike = sum(
+            -(-rows * max(other + stride - true, 0) // unit) * unit for rows, other in before
+        )
+        same = sum(-(-rows * stride // unit) * unit for rows, _ in before)
+        return {right, alike, same}
+
+    return starts
+
+
+def _other_packings(context: StepContext, request: int) -> Iterator[Decoding]:
+    """The other encoding than the recorded one, and the wrong bit order in one stream."""
+    buffer, geometry = context.step.inputs.custom_mask, context.oracle.geometry
+    assert buffer is not None
+    stride, start = int(geometry.strides[request]), int(geometry.mask_indptr[request])
+    if geometry.bits:
+        cells = (buffer != 0).astype(np.int8)[start:]
+        yield Decoding("packing", cells, stride, "one byte a cell")
+        cells = _bits(buffer, "big")[start:]
+        yield Decoding("packing", cells, stride, "one stream of bits, most significant first")
+        return
+    first = int(indptr((geometry.q_lens * geometry.strides + 7) // 8)[request]) * 8
+    for order in ("little", "big"):
+        for begin in dict.fromkeys((first, start)):
+            name = "least" if order == "little" else "most"
+            found = f"bits, {name} significant first"
+            yield Decoding("packing", _bits(buffer, order)[begin:], stride, found)

@@ -90,8 +90,14 @@ def clean(
     padded: int = 0,
     backend: str = "triton",
     number: int = 0,
+    full: bool = False,
+    page: int | None = None,
+    counts_draft: bool = False,
 ) -> VerifyStep:
-    """A step as a correct engine hands it out. ``paths``: accepted nodes of each request, root first."""
+    """A step as a correct engine hands it out. ``paths``: accepted nodes of each request, root first.
+
+    ``full``: every optional field of the format is filled in; ``page``: ``kv_indices`` holds pages of so many tokens.
+    """
     rows = [tree.num_nodes if ragged else budget + 1 for tree in trees]
     rows += [1 if ragged else budget + 1] * padded
     prefix_lens = [*prefixes, *[1] * padded]
@@ -118,7 +124,14 @@ def clean(
     packed = [np.packbits(cells, bitorder="little") for cells in flat]
     widest = max(map(len, paths)) + 1
     bs = range(len(trees))
-    return VerifyStep(
+    owned = owned_slots(prefixes, [rows[i] for i in bs], page)
+    if page is not None:
+        for i in bs:
+            slots[starts[i] : starts[i + 1]] = owned[i][prefixes[i] :]
+    elif not full:
+        owned = []
+    bonuses = [int(predict[starts[i] + paths[i][-1]]) for i in bs]
+    step = VerifyStep(
         requests=tuple(
             Request(f"r{i}", prefixes[i], TreeRecord(t.parents, t.tokens, t.log_weights))
             for i, t in enumerate(trees)
@@ -141,7 +154,7 @@ def clean(
             padding_slot=PADDING_SLOT,
             mask_encoding=encoding,
             sliding_window=window,
-            kv_indptr_counts_draft=False,
+            kv_indptr_counts_draft=counts_draft,
         ),
         inputs=Inputs(
             input_ids=ids.astype(np.int64),
@@ -166,7 +179,7 @@ def clean(
                 for i in bs
             ),
             accept_length=ints(*map(len, paths)),
-            bonus_tokens=ints(*(int(predict[starts[i] + paths[i][-1]]) for i in bs)),
+            bonus_tokens=ints(*bonuses),
         ),
         commit=Commit(
             seq_lens=ints(*(prefixes[i] + len(paths[i]) for i in bs)),
@@ -175,6 +188,87 @@ def clean(
         reference=Reference(target_predict=predict.astype(np.int64)),
         logits_dtype="float32",
     )
+    if not (full or page or counts_draft):
+        return step
+    return with_everything(step, paths, owned, rows, page)
+
+
+SLOTS = 1 << 16  # of the pool
+FIRST_SLOT = 500  # of the first request's prefix; draft rows begin at slot 1000
+
+
+def owned_slots(prefixes: list[int], rows: list[int], page: int | None) -> list[list[int]]:
+    """Slots of each request's committed tokens, then of its rows: pages of its own, or wherever there is room."""
+    if page is not None:
+        return [
+            [page * 100 * (i + 1) + n for n in range(prefix + count)]
+            for i, (prefix, count) in enumerate(zip(prefixes, rows, strict=True))
+        ]
+    out, at, row = [], FIRST_SLOT, 1000
+    for prefix, count in zip(prefixes, rows, strict=True):
+        out.append([*range(at, at + prefix), *range(row, row + count)])
+        at, row = at + prefix, row + count
+    return out
+
+
+def with_everything(
+    step: VerifyStep,
+    paths: list[list[int]],
+    owned: list[list[int]],
+    rows: list[int],
+    page: int | None,
+) -> VerifyStep:
+    """The step with the fields that :func:`clean` leaves out."""
+    requests, counts = step.requests, bool(step.config.kv_indptr_counts_draft)
+    lengths = [int(n) for n in step.inputs.seq_lens]
+    tokens = [n + (rows[i] if counts else 0) for i, n in enumerate(lengths)]
+    unit, listed = page or 1, []
+    for i, count in enumerate(tokens):
+        slots = owned[i] if i < len(owned) else [PADDING_SLOT] * count
+        listed += [slots[at] // unit for at in range(0, count, unit)]
+    everything = [
+        *(
+            (f"requests.{i}.prefix_slots", ints(*owned[i][: r.prefix_len]))
+            for i, r in enumerate(requests)
+        ),
+        ("config.page_size", unit),
+        ("config.kv_indptr_unit", "token" if page is None else "page"),
+        ("config.pool_size", SLOTS),
+        ("config.vocab_size", 1000),
+        ("config.max_position", 200),
+        ("config.index_dtype", "int64"),
+        ("config.eos_token_ids", ints(999)),
+        ("config.mask_token_id", 998),
+        ("config.max_context", 100),
+        ("config.mask_capacity", sum(n * (100 + n) for n in rows)),
+        ("inputs.kv_indptr", lengths_to_indptr([-(-n // unit) for n in tokens])),
+        ("inputs.kv_indices", ints(*listed)),
+        (
+            "inputs.kv_last_page_len",
+            None if page is None else ints(*((n - 1) % unit + 1 for n in tokens)),
+        ),
+        ("outcome.finite_rows", np.ones(sum(rows), np.bool_)),
+        (
+            "outcome.emitted",
+            tuple(
+                ints(*(int(r.tree.tokens[n]) for n in path[1:]), int(bonus))
+                for r, path, bonus in zip(requests, paths, step.outcome.bonus_tokens, strict=True)
+            ),
+        ),
+        ("commit.recurrent_index", ints(*(path[-1] for path in paths))),
+        ("commit.hidden_rows", tuple(ints(*path) for path in paths)),
+    ]
+    return spoil(step, *everything)
+
+
+def on_ranks(step: VerifyStep, world_size: int) -> list[VerifyStep]:
+    """The same step on several ranks."""
+    return [spoil(step, ("rank", n), ("world_size", world_size)) for n in range(world_size)]
+
+
+def rooted(tree: DraftTree, token: int) -> DraftTree:
+    """The tree with another root token: the bonus of the step before."""
+    return make_tree(tree.parents.tolist(), [token, *tree.tokens[1:].tolist()])
 
 
 def batch(**options: Any) -> VerifyStep:
@@ -209,6 +303,7 @@ def spoil(step: VerifyStep, *changes: tuple[str, Any]) -> VerifyStep:
 
 # Checks that this folder's tables cover; a skipped one must name what it lacks.
 COVERED = ("I1", "I2", "I4", "I7", "I8", "I10", "I12", "I13", "I14", "I15", "I22")
+EVERY = (*(f"I{n}" for n in range(1, 21)), "I22")
 
 
 def skipped(*steps: VerifyStep) -> dict[str, str]:
@@ -253,26 +348,46 @@ def only(*steps: VerifyStep) -> Finding:
 
 
 @st.composite
-def clean_steps(draw: st.DrawFn, *, number: int = 0, plain: bool = False) -> VerifyStep:
-    """Clean steps of random batches; ``plain``: static, byte per cell, full layout, no window, eager."""
-    batch = draw(st.lists(random_trees(max_nodes=9), min_size=1, max_size=3))
+def clean_steps(
+    draw: st.DrawFn,
+    *,
+    number: int = 0,
+    plain: bool = False,
+    before: VerifyStep | None = None,
+    **fixed: Any,
+) -> VerifyStep:
+    """Clean steps of random batches with every field; ``plain``: static, byte per cell, full layout, no window, eager.
+
+    ``before``: the step before, whose requests go on.
+    """
+    size = st.integers(1, 3) if before is None else st.just(before.raw_bs)
+    batch = [draw(random_trees(max_nodes=9)) for _ in range(draw(size))]
     prefixes = [draw(st.integers(1, 9)) for _ in batch]
+    if before is not None:
+        prefixes = before.commit.seq_lens.tolist()
+        bonuses = before.outcome.bonus_tokens.tolist()
+        batch = [rooted(tree, bonus) for tree, bonus in zip(batch, bonuses, strict=True)]
     ends = [draw(st.integers(0, tree.num_nodes - 1)) for tree in batch]
     paths = [ancestors(tree, end)[::-1] for tree, end in zip(batch, ends, strict=True)]
     budget = max(tree.num_nodes for tree in batch) - 1 + draw(st.integers(0, 3))
+    options: dict[str, Any] = {"number": number, "full": True}
     if plain:
-        return clean(batch, prefixes, paths, budget=budget, number=number, backend="flashinfer")
-    ragged = draw(st.booleans())
-    return clean(
-        batch,
-        prefixes,
-        paths,
-        budget=budget,
-        number=number,
-        ragged=ragged,
-        layout=draw(st.sampled_from(["full", "qlen"])),
-        encoding=draw(st.sampled_from(["bytes", "bits"])),
-        window=draw(st.sampled_from([None, 1, 2, 3, 6])),
-        padded=0 if ragged else draw(st.integers(0, 2)),
-        backend=draw(st.sampled_from(["triton", "flashinfer", "addressed"])),
-    )
+        return clean(
+            batch, prefixes, paths, budget=budget, **{**options, "backend": "flashinfer", **fixed}
+        )
+    options["ragged"] = draw(st.booleans())
+    options["layout"] = draw(st.sampled_from(["full", "qlen"]))
+    options["encoding"] = draw(st.sampled_from(["bytes", "bits"]))
+    options["window"] = draw(st.sampled_from([None, 1, 2, 3, 6]))
+    options["padded"] = 0 if options["ragged"] else draw(st.integers(0, 2))
+    options["backend"] = draw(st.sampled_from(["triton", "flashinfer", "addressed"]))
+    options["page"] = draw(st.sampled_from([None, 1, 2, 4]))
+    options["counts_draft"] = draw(st.booleans())
+    return clean(batch, prefixes, paths, budget=budget, **{**options, **fixed})
+
+
+@st.composite
+def two_steps(draw: st.DrawFn) -> tuple[VerifyStep, VerifyStep]:
+    """A clean step and the one after it."""
+    first = draw(clean_steps())
+    return first, draw(clean_steps(number=1, before=first))

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
+from engine.checks.registry import CHECKS, check_trace
 from engine.step import VerifyStep
 from tests import factories
-from tests.checks.build import batch, clean_steps, findings, skipped, spoil
+from tests.checks.build import (
+    EVERY,
+    batch,
+    clean_steps,
+    findings,
+    on_ranks,
+    skipped,
+    spoil,
+    two_steps,
+)
 
 
 def test_worked_example() -> None:
@@ -46,9 +57,28 @@ def test_steps_of_the_engines_builders(step: VerifyStep) -> None:
     assert findings(step) == []
 
 
-@given(clean_steps(), clean_steps(number=1))
-def test_two_steps(before: VerifyStep, after: VerifyStep) -> None:
-    assert findings(before, after) == []
+@given(two_steps())
+def test_two_steps(steps: tuple[VerifyStep, VerifyStep]) -> None:
+    assert findings(*steps) == []
+
+
+@given(two_steps(), st.integers(2, 3))
+def test_several_ranks(steps: tuple[VerifyStep, VerifyStep], world_size: int) -> None:
+    both = [rank for step in steps for rank in on_ranks(step, world_size)]
+    report = check_trace(both)
+    assert report.findings == ()
+    assert "ranks" in report.checks
+
+
+@pytest.mark.parametrize("counts_draft", [False, True])
+@pytest.mark.parametrize("page", [None, 1, 4])
+@pytest.mark.parametrize("encoding", ["bytes", "bits"])
+def test_every_field(encoding: str, page: int | None, counts_draft: bool) -> None:
+    step = batch(full=True, encoding=encoding, page=page, counts_draft=counts_draft, padded=1)
+    report = check_trace(on_ranks(step, 2))
+    assert report.findings == ()
+    assert report.skipped == ()
+    assert [spec.id for spec in CHECKS if spec.name in report.checks] == list(EVERY)
 
 
 def test_persistent_buffer_may_be_longer() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from engine.checks.finding import Finding
 from engine.oracle import Oracle
 from engine.step import VerifyStep
-from tests.checks.build import causes, clean_steps, findings, spoil
+from tests.checks.build import causes, clean_steps, findings, on_ranks, spoil
 
 PLAIN = clean_steps(plain=True)  # flashinfer: every cell is read, so nothing is latent
 ANY = clean_steps()
@@ -162,6 +162,146 @@ def test_committed_node(step: VerifyStep, data: st.DataObject) -> None:
     assert (finding.where.node, finding.found[entry], finding.count) == (right, value, 1)
 
 
+@given(ANY, st.data())
+def test_kv_extent(step: VerifyStep, data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, step.captured_bs))
+    right = int(step.inputs.kv_indptr[at])
+    value = data.draw(st.integers(-3, 80).filter(lambda v: v != right))
+    finding = sole(spoil(step, (f"inputs.kv_indptr.{at}", value)), "I3")
+    if 0 < at <= step.raw_bs:
+        assert finding.request == f"r{at - 1}"
+        assert finding.found - finding.expected == value - right
+    else:
+        assert finding.request is None
+
+
+@given(ANY, st.data())
+def test_seq_len(step: VerifyStep, data: st.DataObject) -> None:
+    request = data.draw(st.integers(0, step.raw_bs - 1))
+    right = int(step.inputs.seq_lens[request])
+    value = data.draw(SMALL.filter(lambda v: v != right))
+    finding = sole(spoil(step, (f"inputs.seq_lens.{request}", value)), "I3")
+    assert (finding.request, finding.diagnosis) == (f"r{request}", "seq-lens")
+    assert (finding.expected, finding.found, finding.count) == (right, value, 1)
+
+
+@given(ANY, st.data())
+def test_kv_index(step: VerifyStep, data: st.DataObject) -> None:
+    request = data.draw(st.integers(0, step.raw_bs - 1))
+    page = step.config.page_size
+    entries = -(-step.requests[request].prefix_len // page)
+    entry = data.draw(st.integers(0, entries - 1))
+    at = int(step.inputs.kv_indptr[request]) + entry
+    right = int(step.inputs.kv_indices[at])
+    value = data.draw(SMALL.filter(lambda v: v != right))
+    finding = sole(spoil(step, (f"inputs.kv_indices.{at}", value)), "I3")
+    assert (finding.request, finding.diagnosis) == (f"r{request}", "kv-indices")
+    assert (finding.expected, finding.found, finding.count) == (right, value, 1)
+    assert finding.where.column == entry * page
+
+
+@given(clean_steps(encoding="bits"), st.data())
+def test_byte_extent(step: VerifyStep, data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, step.captured_bs))
+    right = int(step.inputs.byte_indptr[at])
+    value = data.draw(st.integers(-5, 900).filter(lambda v: v != right))
+    finding = sole(spoil(step, (f"inputs.byte_indptr.{at}", value)), "I5")
+    assert (finding.request, finding.diagnosis) == (None, "byte-extent")
+    assert (finding.expected, finding.found, finding.where.byte) == (right, value, right)
+
+
+@given(ANY, st.data())
+def test_write_slot(step: VerifyStep, data: st.DataObject) -> None:
+    """A real row that writes into a prefix, to another real row's slot, out of the pool, or to the padding slot."""
+    oracle = Oracle(step)
+    request = data.draw(st.integers(0, step.raw_bs - 1))
+    row = data.draw(st.sampled_from(oracle.real_rows(request)))
+    real = [r for i in range(step.raw_bs) for r in oracle.real_rows(i)]
+    kind = data.draw(
+        st.sampled_from(["slot-in-prefix", "slot-collision", "slot-range", "write-slots"])
+    )
+    others = [r for r in real if r != row]
+    assume(kind != "slot-collision" or others)
+    value = {
+        "slot-in-prefix": int(step.requests[0].prefix_slots[0]),
+        "slot-collision": int(step.inputs.out_cache_loc[(others or [row])[0]]),
+        "slot-range": -1,
+        "write-slots": 0,
+    }[kind]
+    finding = sole(spoil(step, (f"inputs.out_cache_loc.{row}", value)), "I16")
+    assert finding.diagnosis == kind
+    if kind != "slot-collision":
+        assert (finding.request, finding.where.row, finding.found) == (f"r{request}", row, value)
+    else:
+        assert finding.where.row in (row, others[0])
+
+
+@given(clean_steps(padded=1, ragged=False), st.data())
+def test_padded_row(step: VerifyStep, data: st.DataObject) -> None:
+    oracle = Oracle(step)
+    row = data.draw(st.integers(oracle.rows(step.raw_bs - 1).stop, len(step.inputs.positions) - 1))
+    name = data.draw(st.sampled_from(["positions", "out_cache_loc"]))
+    finding = sole(spoil(step, (f"inputs.{name}.{row}", 40_000)), "I11")
+    assert (finding.request, finding.where.row) == (None, row)
+    assert (finding.expected, finding.found, finding.count) == (0, 40_000, 1)
+
+
+@given(ANY, st.data())
+def test_hidden_row(step: VerifyStep, data: st.DataObject) -> None:
+    request = data.draw(st.integers(0, step.raw_bs - 1))
+    nodes = step.commit.hidden_rows[request]
+    entry = data.draw(st.integers(0, len(nodes) - 1))
+    right = int(nodes[entry])
+    value = data.draw(st.integers(-1, 12).filter(lambda v: v != right))
+    finding = sole(spoil(step, (f"commit.hidden_rows.{request}.{entry}", value)), "I18")
+    assert (finding.request, finding.where.node) == (f"r{request}", right)
+    assert (finding.found[entry], finding.count) == (value, 1)
+
+
+@given(ANY, st.data())
+def test_recurrent_index(step: VerifyStep, data: st.DataObject) -> None:
+    request = data.draw(st.integers(0, step.raw_bs - 1))
+    right = int(step.commit.recurrent_index[request])
+    value = data.draw(st.integers(-1, 12).filter(lambda v: v != right))
+    finding = sole(spoil(step, (f"commit.recurrent_index.{request}", value)), "I17")
+    assert (finding.request, finding.expected, finding.found) == (f"r{request}", right, value)
+
+
+@given(ANY, st.data())
+def test_emitted_token(step: VerifyStep, data: st.DataObject) -> None:
+    request = data.draw(st.integers(0, step.raw_bs - 1))
+    tokens = step.outcome.emitted[request]
+    entry = data.draw(st.integers(0, len(tokens) - 1))
+    right = int(tokens[entry])
+    value = data.draw(st.integers(-2, 2000).filter(lambda v: v != right))
+    finding = sole(spoil(step, (f"outcome.emitted.{request}.{entry}", value)), "I20")
+    assert finding.request == f"r{request}"
+    assert finding.found[entry] == value
+    last = entry == len(tokens) - 1
+    node = None if last else int(step.commit.hidden_rows[request][entry + 1])
+    assert finding.where.node == node
+
+
+@given(ANY, st.data())
+def test_one_ranks_prediction(step: VerifyStep, data: st.DataObject) -> None:
+    """Off the accepted path nothing else in the rank's record depends on it."""
+    oracle, world = Oracle(step), data.draw(st.integers(2, 3))
+    request = data.draw(st.integers(0, step.raw_bs - 1))
+    path = set(step.commit.hidden_rows[request].tolist())
+    start = oracle.rows(request).start
+    rows = [row for row in oracle.real_rows(request) if row - start not in path]
+    assume(rows)
+    row = data.draw(st.sampled_from(rows))
+    steps, rank = on_ranks(step, world), data.draw(st.integers(1, world - 1))
+    steps[rank] = spoil(steps[rank], (f"outcome.target_predict.{row}", 7))
+    first, *rest = findings(*steps)
+    assert (first.check, first.rank, first.request, first.where.row) == (
+        *("I19", rank, f"r{request}", row),
+    )
+    assert (first.found, first.count, first.consequence_of) == (7, 1, None)
+    assert [(f.check, f.consequence_of) for f in rest] == [("I22", "I19")]
+
+
 @given(clean_steps(), st.data())
 def test_padding_is_silent(step: VerifyStep, data: st.DataObject) -> None:
     """Rows past the nodes of a live request may hold anything, and so may the cells of a padded one."""
@@ -185,7 +325,7 @@ def test_padding_is_silent(step: VerifyStep, data: st.DataObject) -> None:
 
 
 def unrelated(data: st.DataObject, step: VerifyStep) -> dict[str, tuple[VerifyStep, str]]:
-    """Four mistakes that touch different fields: ``check -> (path, value)`` applied one at a time."""
+    """Mistakes that touch different fields: ``check -> (path, value)`` applied one at a time."""
     oracle, request = Oracle(step), data.draw(st.integers(0, step.raw_bs - 1))
     row = data.draw(st.sampled_from(oracle.real_rows(request)))
     node = row - oracle.rows(request).start
@@ -198,6 +338,10 @@ def unrelated(data: st.DataObject, step: VerifyStep) -> dict[str, tuple[VerifySt
         "I12": (f"links.retrieve_next_token.{request}.{node}", 99),
         "I14": (f"outcome.bonus_tokens.{request}", 777),
         "I15": (f"commit.seq_lens.{request}", 1000),
+        "I16": (f"inputs.out_cache_loc.{row}", -1),
+        "I17": (f"commit.recurrent_index.{request}", 55),
+        "I18": (f"commit.hidden_rows.{request}.0", 66),
+        "I20": (f"outcome.emitted.{request}", np.array([3, 3, 3, 3], np.int64)),
     }
 
 

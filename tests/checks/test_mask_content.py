@@ -19,6 +19,7 @@ from tests.checks.build import (
     findings,
     mask_of,
     only,
+    rooted,
     short,
     spoil,
 )
@@ -189,7 +190,8 @@ def test_bits_and_tree_columns_only() -> None:
 def second_step(**options: Any) -> VerifyStep:
     """The step after :func:`batch`: strides 15, 19, 16, starts 0, 150, 340."""
     paths = [[0, 1], [0, 2], [0, 4]]
-    return clean([CHAIN, BUSHY, MIXED], [5, 9, 6], paths, budget=9, number=1, **options)
+    trees = [rooted(CHAIN, 92), rooted(BUSHY, 107), rooted(MIXED, 116)]
+    return clean(trees, [5, 9, 6], paths, budget=9, number=1, **options)
 
 
 def old_block(step: VerifyStep) -> VerifyStep:
@@ -250,7 +252,7 @@ def test_buffer_not_refreshed_says_nothing_of_a_new_request() -> None:
 def test_tree_columns_of_the_step_before() -> None:
     """Tree columns only: the buffer has the same shape in every step."""
     before = clean([BUSHY], [5], [[0, 1]], budget=9, layout="qlen")
-    after = clean([MIXED], [7], [[0, 1]], budget=9, layout="qlen", number=1)
+    after = clean([rooted(MIXED, 91)], [7], [[0, 1]], budget=9, layout="qlen", number=1)
     new, old = tree_columns(MIXED), tree_columns(BUSHY)
     for buffer in (old, old | new):
         mask = new.copy()

@@ -7,15 +7,24 @@ import pytest
 from engine.step import VerifyStep
 from tests.checks import test_acceptance as acceptance
 from tests.checks import test_bonus as bonus
+from tests.checks import test_capacity as capacity
+from tests.checks import test_drafter_context as drafter_context
 from tests.checks import test_kv_commit as kv_commit
+from tests.checks import test_kv_extents as kv_extents
 from tests.checks import test_links as links
+from tests.checks import test_live_rows as live_rows
 from tests.checks import test_mask_content as mask_content
 from tests.checks import test_mask_extents as mask_extents
+from tests.checks import test_mask_packing as packing
+from tests.checks import test_output as output
+from tests.checks import test_padding as padding
 from tests.checks import test_positions as positions
+from tests.checks import test_recurrent_commit as recurrent_commit
 from tests.checks import test_reference as reference
 from tests.checks import test_row_extents as row_extents
 from tests.checks import test_tree_form as tree_form
 from tests.checks import test_tree_size as tree_size
+from tests.checks import test_write_slots as write_slots
 from tests.checks.build import batch, findings, spoil
 from tests.factories import ints
 
@@ -98,6 +107,99 @@ CASES = [
         "I2-ragged",
         spoil(batch(ragged=True), ("inputs.qo_indptr.1", 7)),
         "request r0: 7 rows for 6 nodes",
+    ),
+    *(
+        case(f"I3-{name}", kv_extents.CASES[name][0], message)
+        for name, message in {
+            "prefix-alone": "kv length of request r1 is 5 tokens, should be 15 tokens",
+            "draft-counted-in-pages": "kv length of request r1 is 8 pages, should be 3 pages",
+            "old-length": "seq_lens[1] is 4 tokens, should be 5 tokens",
+            "one-slot": "kv_indices[4] is 77, should be 504, the slot of position 2 of request r1",
+            "one-page": "kv_indices[2] is 77, should be 201, the page of position 2 of request r1",
+            "slots-cut": "kv_indices[8] is absent, should be 508, the slot of position 1 of request r2",
+            "first-entry": "kv_indptr[0] is 1, should be 0",
+            "entry-missing": "number of entries of kv_indptr is 3, should be 4",
+            "padded-extent": "kv length of padded request 4 is 2 tokens, should be 1 tokens",
+            "last-page": "kv_last_page_len[1] is 2 tokens, should be 1 tokens",
+        }.items()
+    ),
+    *(
+        case(f"I5-{name}", packing.CASES[name][0], message)
+        for name, message in {
+            "most-significant-first": "request r1: bits are packed most significant first, should be least significant "
+            "first; 76 cells are wrong as they are read",
+            "one-stream": "request r2: its bits begin at bit 270 of the stream, should begin at byte 34; 30 cells are "
+            "wrong as they are read",
+            "wide-rows-of-the-last-request": "request r2: rows are 16 cells apart, should be 13; 44 cells are wrong as "
+            "they are read",
+        }.items()
+    ),
+    *(
+        case(f"I6-{number}", step, message)
+        for number, (step, message) in enumerate(
+            (
+                (capacity.STEP[1][1], "mask_indptr[2] should be 270, which int8 turns into 14"),
+                (
+                    capacity.STEP[2][1],
+                    "mask_capacity is 3000 cells, should be at least 3300 = 30 rows * (100 tokens + 10 draft columns)",
+                ),
+                (
+                    spoil(capacity.FULL, ("config.max_position", 8)),
+                    "request r1, row 17: position 8, the rotary table ends at 7",
+                ),
+            )
+        )
+    ),
+    *(
+        case(f"I9-{number}", step, message)
+        for number, (step, message) in enumerate(
+            (
+                (
+                    live_rows.not_finite(live_rows.FULL, 11, 16),
+                    "request r1, row 11 (node 1) has logits that are not finite (2 rows)",
+                ),
+                (
+                    live_rows.zero_logits(21),
+                    "request r2, row 21 (node 1) has two best logits of exactly zero",
+                ),
+            )
+        )
+    ),
+    case(
+        "I11-stale",
+        padding.CASES["slots-of-a-live-request"][0],
+        "padded row 30: out_cache_loc is 1020, should be 0",
+        "The rows were not reset",
+    ),
+    *(
+        case(f"I16-{name}", write_slots.CASES[name][0], message)
+        for name, message in {
+            "own-prefix": "request r1, row 13: writes to slot 504, which holds position 2 of request r1",
+            "twice-in-the-batch": "request r2, row 23: writes to slot 1002, as row 2 does",
+            "past-the-pool": "request r1, row 11: writes to slot 65536, the pool has slots 0 … 65535",
+            "padding-slot": "request r1, row 11: writes to slot 0, which is the padding slot",
+            "read-elsewhere": "request r1, row 11: writes to slot 3000, its key is read at slot 1011",
+        }.items()
+    ),
+    case(
+        "I17",
+        recurrent_commit.CASES["by-length"][0],
+        "request r1: recurrent state of node 3 was kept, should be node 7, the last accepted",
+        "The index is accepted length - 1",
+    ),
+    case(
+        "I18",
+        drafter_context.CASES["first-n"][0],
+        "request r1: hidden states of nodes [0, 1, 2, 3] go to the drafter, should be [0, 1, 4, 7]",
+    ),
+    *(
+        case(f"I20-{name}", output.CASES[name][0], message)
+        for name, message in {
+            "past-stop": "request r1: emitted [2, 5, 7, 107], which goes on after its first stop token, should be "
+            "[2, 5, 7]",
+            "bonus-left-out": "request r1: emitted [2, 5, 7], should be [2, 5, 7, 107]",
+            "minus-one": "request r1: emitted [2, -1, 7, 107], which holds a placeholder, should be [2, 5, 7, 107]",
+        }.items()
     ),
     case(
         "I4-width",

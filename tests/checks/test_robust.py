@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from engine.checks.registry import check_trace
 from engine.step import VerifyStep
 from engine.trace import TraceFormatError, step_from_json, step_to_json
-from tests.checks.build import batch, clean_steps
+from tests.checks.build import batch, clean_steps, on_ranks, spoil
 
 HUGE = 1 << 48
 NUMBERS = [0, -1, 1, 7, 65, 65536, -65536, HUGE, -HUGE, 1 << 62, -(1 << 63)]
@@ -91,6 +91,7 @@ DOCUMENTS = {
     "static": step_to_json(batch()),
     "bits": step_to_json(batch(encoding="bits", layout="qlen", padded=1, backend="flashinfer")),
     "ragged": step_to_json(batch(ragged=True, window=2, backend="flashinfer")),
+    "every-field": step_to_json(batch(padded=1, page=2, counts_draft=True, encoding="bits")),
 }
 
 
@@ -118,6 +119,7 @@ def test_several_fields_changed(step: VerifyStep, data: st.DataObject) -> None:
     other = accepted(document)
     if other is not None:
         survives(step, other)
+        survives(*on_ranks(step, 2)[:1], spoil(other, ("rank", 1), ("world_size", 2)))
 
 
 def test_no_requests() -> None:

@@ -50,7 +50,7 @@ def clean(tmp_path):
 
 @pytest.fixture
 def faulty(tmp_path):
-    later = edited(lambda obj: (obj.update(FAULTY), obj.update(step=1)))
+    later = edited(lambda obj: (obj.update(FAULTY), obj.update(step=2)))
     (tmp_path / "faulty.jsonl").write_text(f"{line(FAULTY)}\n{line(later)}\n")
     return tmp_path / "faulty.jsonl"
 
@@ -75,7 +75,7 @@ def test_faulty_recording(faulty, tmp_path):
     assert lines[0].startswith("faulty.jsonl: 1 cause in 2 steps")
     assert lines[1] == ""
     assert lines[2].startswith("  I10 positions · ")
-    assert lines[2].endswith("fault · steps 0 … 1 (2), 2 findings")
+    assert lines[2].endswith("fault · steps 0 … 2 (2), 2 findings")
     assert "9" in lines[3]
     assert "    effect: output" in lines
     assert done.stderr == ""
@@ -86,7 +86,7 @@ def test_json_lines(faulty, tmp_path):
     findings = [json.loads(text) for text in done.stdout.splitlines()]
     assert all(list(finding) == FIELDS for finding in findings)
     faults = [f for f in findings if f["verdict"] == "fault"]
-    assert [(f["check"], f["step"]) for f in faults] == [("I10", 0), ("I10", 1)]
+    assert [(f["check"], f["step"]) for f in faults] == [("I10", 0), ("I10", 2)]
     assert {f["verdict"] for f in findings} == {"fault", "skipped"}
     assert list(findings[0]["where"]) == ["node", "row", "column", "layer", "byte", "cells"]
 
@@ -99,7 +99,7 @@ def test_every_kind_of_recording(faulty, tmp_path):
 
     export_snapshot(zipped, open_trace(arrow), [1], [])
     done = ddtree("check", zipped, cwd=tmp_path, status=1)
-    assert done.stdout.startswith("s.zip: 1 cause in 2 steps")
+    assert done.stdout.startswith("s.zip: 1 cause in 1 step")
 
 
 def test_unreadable_input_does_not_hide_the_others(faulty, tmp_path):
@@ -148,7 +148,7 @@ def test_torn_tail_is_told_but_no_error(tmp_path):
     path = tmp_path / "a.ddtree.arrow"
     with TraceWriter(path, TraceHeader()) as out:
         for number in range(3):
-            out.write(example_step(number))
+            out.write(example_step(2 * number))
     os.truncate(path, path.stat().st_size - 100)
     done = ddtree("check", path, cwd=tmp_path, status=0)
     assert done.stdout.startswith("a.ddtree.arrow: 2 steps, ")

@@ -218,7 +218,7 @@ def test_reproduction_fails_on_faulty_steps_and_passes_on_mended_ones(snapshot, 
     mended = tmp_path / "mended.ddtree.arrow"
     with TraceWriter(mended, TraceHeader()) as out:
         out.write(example_step(4))
-        out.write(example_step(5))
+        out.write(example_step(6))
     passed = reproduce(directory, root, DDTREE_STEPS=str(mended))
     assert passed.returncode == 0, passed.stdout + passed.stderr
 

@@ -77,7 +77,7 @@ def test_green_counts_and_is_never_a_bare_ok() -> None:
 
 
 def test_a_clean_recording_is_green() -> None:
-    line = headline(check_trace([make_step(0), make_step(1)]))
+    line = headline(check_trace([make_step(0), make_step(2)]))
     assert line.level is Level.CLEAN
     assert line.sentence.startswith("2 steps, ")
     assert "nothing wrong" in line.sentence

@@ -75,7 +75,8 @@ def run(
         int | None, typer.Option(help="Replay: the captured batch size (default: powers of two).")
     ] = None,
     fault: Annotated[
-        str | None, typer.Option(help="Break the run on purpose: " + "verify-width, …")
+        str | None,
+        typer.Option(help="Break the run on purpose; an unknown name lists the known ones."),
     ] = None,
     max_new_tokens: Annotated[int, typer.Option()] = 64,
     backend: Annotated[Backend, typer.Option()] = Backend.ADDRESSED,
