@@ -2,6 +2,9 @@
 
 import os
 
+# Two workers share the cores: threads of one that wait for the other's cost more than they bring.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 from hypothesis import settings
 
 settings.register_profile("suite", deadline=None, max_examples=40)

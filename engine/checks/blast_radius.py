@@ -12,7 +12,7 @@ import numpy as np
 
 from engine.checks.context import StepContext
 from engine.checks.finding import Effect, Finding
-from engine.checks.overwrites import lost_rows, overwritten
+from engine.checks.overwrites import lost_rows, overwrites_prefix, overwritten
 from engine.checks.paths import recorded_nodes
 from engine.layout import VISIBLE
 
@@ -107,6 +107,10 @@ def _own_rows(context: StepContext, request: int, check: str) -> set[int]:
         return {
             r - real.start for r in real if finite is not None and r < len(finite) and not finite[r]
         }
+    if check == "I16" and overwrites_prefix(context, request):
+        return set(
+            range(len(real))
+        )  # rows are written before any is read: all of them see the new token
     if check == "I16":
         return {row - real.start for row in lost_rows(context, request) if row in real}
     if check in ("I1", "I4", "I6") and context.can_address():

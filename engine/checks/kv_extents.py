@@ -48,7 +48,11 @@ def _of_step(spec: Spec, context: StepContext, lengths: KvLengths) -> Iterator[F
     else:
         for request in range(context.step.raw_bs, captured):
             found, right = lengths.counted(request), lengths.right(request)
-            if found is not None and right and found not in right:
+            start = lengths.true_start(request)
+            shifted = (
+                start is not None and bool(right) and int(indptr[request + 1]) == start + right[0]
+            )
+            if found is not None and right and found not in right and not shifted:
                 place = f"kv length of padded request {request}"
                 unit = lengths.unit
                 yield _finding(spec, context, None, "kv-extent", place, found, right[0], unit)

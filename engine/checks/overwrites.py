@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from engine.checks.context import StepContext
 from engine.checks.finding import Finding
 from engine.checks.paths import recorded_nodes
@@ -22,6 +24,13 @@ def lost_rows(context: StepContext, request: int) -> set[int]:
         or values[row] == config.padding_slot
         or (config.pool_size is not None and values[row] >= config.pool_size)
     }
+
+
+def overwrites_prefix(context: StepContext, request: int) -> bool:
+    """Whether a live row writes to a slot of the request's committed tokens."""
+    slots, prefix = context.step.inputs.out_cache_loc, context.step.requests[request].prefix_slots
+    live = int(context.oracle.geometry.qo_indptr[context.step.raw_bs])
+    return slots is not None and prefix is not None and bool(np.isin(prefix, slots[:live]).any())
 
 
 def overwritten(context: StepContext, request: int, finding: Finding) -> bool:

@@ -30,14 +30,16 @@ def kv_counts_draft(stages: Stages) -> Stages:
     def inputs(laid_out: VerifyInputs) -> VerifyInputs:
         laid_out = stages.inputs(laid_out)
         attention, bs = laid_out.attention, len(laid_out.seq_lens)
-        width = len(laid_out.out_cache_loc) // bs
-        drafts = laid_out.out_cache_loc.view(bs, width)
+        drafts = list(laid_out.out_cache_loc.view(bs, -1))
+        drafts = [
+            own if own.any() else own[:0] for own in drafts
+        ]  # padded requests stay as they are
         starts = attention.kv_indptr.tolist()
         lines = [
             torch.cat([attention.kv_indices[starts[i] : starts[i + 1]], drafts[i]])
             for i in range(bs)
         ]
-        kv_indptr = _indptr(laid_out.seq_lens + width).to(torch.int32)
+        kv_indptr = _indptr(torch.tensor([len(line) for line in lines])).to(torch.int32)
         return _with(laid_out, kv_indptr=kv_indptr, kv_indices=torch.cat(lines))
 
     return replace(stages, inputs=inputs)

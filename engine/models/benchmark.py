@@ -78,6 +78,7 @@ def weight_bytes(model: Decoder) -> int:
 
 
 def transformers_run(folder: Path, prompt: list[int], count: int) -> Callable[[], list[int]]:
+    """A call that decodes ``count`` tokens greedily with transformers' ``generate``, float32 on the CPU."""
     from transformers import AutoModelForCausalLM  # slow to import
 
     model = AutoModelForCausalLM.from_pretrained(

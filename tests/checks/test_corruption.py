@@ -47,6 +47,7 @@ def sole(step: VerifyStep, check: str) -> Finding:
 @given(ANY, st.data())
 def test_mask_cell(step: VerifyStep, data: st.DataObject) -> None:
     changed, request, row, column, byte = flip(data.draw, step)
+    assume(findings(changed)[0].check != "I5")  # a tiny mask can be another packing's by chance
     finding = sole(changed, "I8")
     where = finding.where
     assert finding.request == f"r{request}"

@@ -17,6 +17,7 @@ from engine.decoding.session import (
     run,
 )
 from engine.faults import FAULTS
+from engine.faults.injector import INJECTORS
 from engine.trace import open_trace
 from tests.decoding.tiny_target import tiny_target
 
@@ -195,8 +196,8 @@ def test_a_replay_is_captured_for_as_many_prompts_as_there_are() -> None:
 def test_every_fault_runs_to_its_end_on_tiny_batches(
     fault: str | None, mode: str, drafter: str, temperature: float, tmp_path: Path
 ) -> None:
-    if fault == "stale-mask" and mode == "eager":
-        pytest.skip("needs replay")
+    if fault is not None and INJECTORS[fault].needs_replay:
+        mode = "replay"
     path = tmp_path / "a.ddtree.arrow"
     chosen = settings(
         prompts=("abcabcabc", "0101"),

@@ -17,7 +17,9 @@ from tests.decoding.runs import PROMPTS, run_engine
 MODEL = random_decoder("llama", seed=0, num_layers=3)
 NEW_TOKENS = 24
 PLAIN = list(decode_plain(MODEL, "r0", PROMPTS[0], NEW_TOKENS, sampler=Sampler()))
-STOP = tuple(PLAIN[3:5])  # inside the first step's accepted path, for a drafter that is right that far
+STOP = tuple(
+    PLAIN[3:5]
+)  # inside the first step's accepted path, for a drafter that is right that far
 EXPECTED: dict[str, tuple[str, set[str]]] = {
     "verify-width": ("I1", {"width-mismatch"}),
     "size-from-tokens": ("I2", {"tree-size-from-tokens"}),

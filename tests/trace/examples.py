@@ -125,8 +125,12 @@ def line(obj: Any = None) -> str:
 
 
 def example_step(number: int = 0, rank: int = 0, **paths: Any) -> VerifyStep:
-    """The example as a step; ``inputs__positions=[…]`` replaces a field."""
+    """The example as a step; ``inputs__positions=[…]`` replaces a field.
+
+    Each step has a request of its own: one example does not go on from another.
+    """
     obj = edited(lambda o: o.update(step=number, rank=rank))
+    obj["requests"][0]["rid"] = f"r{number}"
     for path, value in paths.items():
         _set(obj, path.split("__"), value)
     return step_from_json(obj)

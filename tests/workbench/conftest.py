@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from sample import broken_step, hostile_steps, make_step
+from sample import broken_step, continued, hostile_steps, make_step
 
 from engine.trace.header import PromptRecord, TraceHeader
 from engine.trace.writer import TraceWriter
@@ -16,7 +16,7 @@ PLAIN = (0, 1, 3, 5, 8) * 20
 def write(folder: Path, name: str, steps: list, header: TraceHeader) -> Path:
     path = folder / f"{name}.ddtree.arrow"
     with TraceWriter(path, header) as out:
-        for step in steps:
+        for step in continued(steps):
             out.write(step)
     return path
 

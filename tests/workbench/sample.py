@@ -138,7 +138,6 @@ def make_step(
             emitted=tuple(map(_ints, emitted)),
         ),
         commit=Commit(
-            seq_lens=_ints([prefixes[i] + len(paths[i]) for i in range(bs)]),
             kv=(LayerCommit(0, tuple(map(_ints, paths))),),
             hidden_rows=tuple(map(_ints, paths)),
         ),
@@ -150,6 +149,27 @@ def make_step(
             drafter_ranks=tuple(_ints(np.arange(len(parents)) % 4) for _ in range(bs)),
         ),
     )
+
+
+def continued(steps: list[VerifyStep]) -> list[VerifyStep]:
+    """The same steps, each rank's roots being the bonus tokens of its step before."""
+    out, bonus = [], {}
+    for step in steps:
+        ids = step.inputs.input_ids
+        requests = list(step.requests)
+        for i, request in enumerate(requests):
+            root = bonus.get((step.rank, request.rid))
+            if root is not None and request.tree.tokens is not None and ids is not None:
+                tokens, ids = request.tree.tokens.copy(), ids.copy()
+                tokens[0] = ids[int(Oracle(step).geometry.qo_indptr[i])] = root
+                requests[i] = replace(request, tree=replace(request.tree, tokens=tokens))
+        out.append(
+            replace(step, requests=tuple(requests), inputs=replace(step.inputs, input_ids=ids))
+        )
+        if step.outcome.bonus_tokens is not None:
+            for request, token in zip(step.requests, step.outcome.bonus_tokens, strict=False):
+                bonus[step.rank, request.rid] = int(token)
+    return out
 
 
 def _per_row(oracle: Oracle, real: list, q_len: int, fill: int) -> np.ndarray:
