@@ -30,7 +30,7 @@ def browser() -> Iterator[object]:
 @pytest.fixture(scope="session")
 def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """Address of the app and its folder of recordings, started from another directory."""
-    from sample import broken_step, make_step
+    from sample import broken_step, continued, make_step
 
     from engine.trace.header import PromptRecord, TraceHeader
     from engine.trace.writer import TraceWriter
@@ -39,7 +39,8 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     prompt = PromptRecord("r0", "Write a poem", (1, 2), (0, 1, 3, 5, 8) * 20)
     header = TraceHeader(created_by="sample", prompts=(prompt,))
     with TraceWriter(folder / "mixed.ddtree.arrow", header) as out:
-        for step in (make_step(0), make_step(1), broken_step(2), broken_step(3), make_step(4)):
+        steps = [make_step(0), make_step(1), broken_step(2), broken_step(3), make_step(4)]
+        for step in continued(steps):
             out.write(step)
     with serve(folder, tmp_path_factory.mktemp("elsewhere")) as address:
         yield address, folder
