@@ -7,6 +7,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from hypothesis import settings
 
-settings.register_profile("suite", deadline=None, max_examples=25)
+settings.register_profile("suite", deadline=None, max_examples=40)
 settings.register_profile("long", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("DDTREE_HYPOTHESIS", "suite"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.checks.finding import Finding
@@ -47,15 +47,20 @@ def sole(step: VerifyStep, check: str) -> Finding:
 @given(ANY, st.data())
 def test_mask_cell(step: VerifyStep, data: st.DataObject) -> None:
     changed, request, row, column, byte = flip(data.draw, step)
-    assume(findings(changed)[0].check != "I5")  # a tiny mask can be another packing's by chance
-    finding = sole(changed, "I8")
+    check = findings(changed)[0].check
+    assert check in (
+        "I5",
+        "I8",
+    )  # I5: a tiny mask can be another packing of the same tree by chance
+    finding = sole(changed, check)
     where = finding.where
     assert finding.request == f"r{request}"
     assert (where.row, where.column, where.byte) == (row, column, byte)
     assert where.node == row - Oracle(step).rows(request).start
     assert where.cells == ((row, column),)
     assert (finding.verdict, finding.count) == ("fault", 1)
-    assert finding.expected == 1 - finding.found
+    if check == "I8":
+        assert finding.expected == 1 - finding.found
 
 
 @given(PLAIN, st.data())
