@@ -19,7 +19,7 @@ from engine.models.config import DecoderConfig
 from engine.models.layer import DecoderLayer, Rotation
 from engine.models.linear import LinearKind, Projection, best_kind, frozen
 from engine.models.norm import rms_norm
-from engine.models.rope import rope_table, rotation
+from engine.models.rope import check_positions, rope_table, rotation
 
 # attention(layer, q [rows, num_heads, head_dim], k and v [rows, num_kv_heads, head_dim]) -> like q.
 # Softmax scale is head_dim ** -0.5 and is applied by the callback; q and k arrive normed and
@@ -116,15 +116,19 @@ class Decoder(nn.Module):
         *,
         feature_layers: Sequence[int] = (),
         logits_rows: Tensor | None = None,
+        check: bool = True,
     ) -> DecoderOutput:
         """Run rows ``input_ids`` int64 [rows] at ``positions`` int64 [rows] through every layer.
 
         ``feature_layers`` are layer indices; features[k] is the residual stream after layer
         feature_layers[k], before the final norm. ``logits_rows`` int64 [n] restricts the logits to
         those rows. Raises ValueError for positions outside the rotary table, unequal lengths or a
-        layer that doesn't exist.
+        layer that doesn't exist; ``check=False`` leaves out the look at the positions, which waits
+        for the device.
         """
         self._check_arguments(input_ids, positions, feature_layers)
+        if check:
+            check_positions(self.rope, positions)
         turn = rotation(self.rope, positions)
         hidden, kept = self._run_layers(self.embed(input_ids), turn, attention, feature_layers)
         wanted = hidden if logits_rows is None else hidden.index_select(0, logits_rows)

@@ -81,18 +81,23 @@ def rope_table(theta: float, head_dim: int, scaling: RopeScaling, rows: int) -> 
 def rotation(table: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
     """Cosines and signed sines [rows, 1, head_dim] for :func:`rotate`, from positions int64 [rows].
 
-    Raises ValueError for a position outside the table.
+    Nothing is checked here, so that nothing waits for the device; see :func:`check_positions`.
     """
-    if positions.numel():
-        low, high = (int(bound) for bound in torch.aminmax(positions))
-        if low < 0 or high >= table.shape[0]:
-            outside = low if low < 0 else high
-            raise ValueError(
-                f"positions: expected 0 … {table.shape[0] - 1} (the rotary table has "
-                f"{table.shape[0]} rows), found {outside}"
-            )
     cosine, sine = table.index_select(0, positions).unsqueeze(1).chunk(2, dim=-1)
     return torch.cat((cosine, cosine), -1), torch.cat((-sine, sine), -1)
+
+
+def check_positions(table: Tensor, positions: Tensor) -> None:
+    """Raises ValueError for a position outside the table. Waits for the device."""
+    if not positions.numel():
+        return
+    low, high = (int(bound) for bound in torch.aminmax(positions))
+    if low < 0 or high >= table.shape[0]:
+        outside = low if low < 0 else high
+        raise ValueError(
+            f"positions: expected 0 … {table.shape[0] - 1} (the rotary table has "
+            f"{table.shape[0]} rows), found {outside}"
+        )
 
 
 def rotate(heads: Tensor, cosine: Tensor, signed_sine: Tensor) -> Tensor:

@@ -14,7 +14,17 @@ from typing import Any
 import typer
 
 # Modules of this package with a function register(app).
-COMMANDS = ("run", "check", "explain", "snapshot", "convert", "fetch", "bench", "minimize")
+COMMANDS = (
+    "run",
+    "check",
+    "explain",
+    "snapshot",
+    "convert",
+    "fetch",
+    "bench",
+    "minimize",
+    "train_drafter",
+)
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 DEFECT = (

@@ -1,0 +1,1 @@
+"""Training a DFlash drafter for any target that this engine loads: prompts, answers, loss, loop, evaluation."""
