@@ -215,6 +215,10 @@ class Extras:
     drafter_ranks: tuple[Int64, ...] | None = _f(
         Kind.RAGGED_INTS
     )  # rank of each node's token at its depth; 0 best
+    # The drafter's best tokens at each draft position, flat [bs * L * draft_width], most probable first.
+    draft_width: int | None = _f(Kind.INT)
+    draft_tokens: Int64 | None = _f(Kind.INTS)
+    draft_log_probs: Float64 | None = _f(Kind.FLOATS)
     fault: str | None = _f(Kind.STR)  # injected on purpose, None: there is none
 
 

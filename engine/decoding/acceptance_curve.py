@@ -2,14 +2,95 @@
 
 Nodes of a best-first tree come in the order of their weight, and a smaller budget's tree is the beginning of a larger
 one's. So one walk over the largest tree answers for every budget: a node is in the tree of budget B if its number is
-at most B. Not covered: other caps on the ranks, which need a tree of their own.
+at most B. Computed at the places where the recorded steps began; steps of another budget would begin elsewhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from engine.decoding.best_first import BuiltTree
+import numpy as np
+
+from engine.decoding.best_first import BuiltTree, Candidates, grow
+from engine.step import VerifyStep
+
+BUDGETS = (1, 2, 4, 7, 8, 12, 16, 24, 32, 48, 64)
+
+
+@dataclass(frozen=True, eq=False)
+class DraftedPlace:
+    """What the drafter believed at one step of one request, and what the target then chose."""
+
+    step: int
+    rid: str
+    root: int
+    candidates: Candidates  # [L, draft_width]
+    following: tuple[int, ...]  # tokens after the root, as far as the recording goes
+    accepted: int  # drafted tokens that the recorded step accepted
+
+    @property
+    def target_ranks(self) -> tuple[int | None, ...]:
+        """Rank of the target's token at each depth that is known, 0 the best, None beyond the recorded candidates."""
+        ranks: list[int | None] = []
+        for row, token in zip(self.candidates.tokens, self.following, strict=False):
+            places = np.flatnonzero(row == token)
+            ranks.append(int(places[0]) if len(places) else None)
+        return tuple(ranks)
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """Mean over the places of a recording."""
+
+    budget: int
+    accept_length: float  # tokens a step, the bonus included
+    places: int
+
+
+def drafted_places(steps: Iterable[VerifyStep], *, rank: int = 0) -> list[DraftedPlace]:
+    """Every step and request of one rank whose marginals were recorded, in order of time."""
+    mine = [step for step in steps if step.rank == rank]
+    texts: dict[str, list[int]] = {}
+    places = []
+    for step in reversed(mine):
+        for i, request in enumerate(step.requests):
+            candidates, emitted = _candidates(step, i), _emitted(step, i)
+            if candidates is None or emitted is None or request.tree.tokens is None:
+                continue
+            text = [*emitted, *texts.get(request.rid, ())]
+            texts[request.rid] = text
+            root = int(request.tree.tokens[0])
+            accepted = len(emitted) - 1
+            known = tuple(text[: len(candidates.tokens) + 1])
+            places.append(DraftedPlace(step.step, request.rid, root, candidates, known, accepted))
+    return places[::-1]
+
+
+def acceptance_curve(
+    places: Sequence[DraftedPlace], *, budgets: Sequence[int] = BUDGETS, topk: int | None = None
+) -> list[CurvePoint]:
+    """Mean accepted length by budget. Budgets beyond the recorded candidates are left out.
+
+    A place whose walk would go on past the end of the recording counts for no budget.
+    """
+    width = min((place.candidates.tokens.shape[1] for place in places), default=0)
+    budgets = [budget for budget in budgets if topk is not None or budget <= width]
+    if not places or not budgets:
+        return []
+    walks = []
+    for place in places:
+        built = grow(place.candidates, place.root, max(budgets), topk)
+        nodes = walked_nodes(built, place.following)
+        if len(nodes) < len(place.following):
+            walks.append(nodes)
+    return [
+        CurvePoint(
+            budget, float(np.mean([accepted_length(nodes, budget) for nodes in walks])), len(walks)
+        )
+        for budget in budgets
+        if walks
+    ]
 
 
 def walked_nodes(built: BuiltTree, following: Sequence[int]) -> list[int]:
@@ -27,3 +108,18 @@ def walked_nodes(built: BuiltTree, following: Sequence[int]) -> list[int]:
 def accepted_length(nodes: Sequence[int], budget: int) -> int:
     """Tokens that a step of that budget would have emitted, the bonus included."""
     return 1 + sum(node <= budget for node in nodes)
+
+
+def _candidates(step: VerifyStep, request: int) -> Candidates | None:
+    extras = step.workbench
+    width = extras.draft_width
+    if not width or extras.draft_tokens is None or extras.draft_log_probs is None:
+        return None
+    tokens = extras.draft_tokens.reshape(step.raw_bs, -1, width)[request]
+    log_probs = extras.draft_log_probs.reshape(step.raw_bs, -1, width)[request]
+    return Candidates(np.where(np.isnan(log_probs), -np.inf, log_probs), tokens)
+
+
+def _emitted(step: VerifyStep, request: int) -> list[int] | None:
+    emitted = step.outcome.emitted
+    return None if emitted is None or not len(emitted[request]) else emitted[request].tolist()

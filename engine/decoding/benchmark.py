@@ -1,15 +1,16 @@
 """Tokens a second of plain, chain and tree decoding beside transformers' ``generate``: one process, in turn.
 
-Chain and tree draft by prompt lookup, which costs nothing, so their speed is that of the verify step at the acceptance
-they reach. Every text is compared with plain decoding's before its time counts.
+Chains and trees draft with the bundled DFlash drafter unless told otherwise; its time counts. Every text is compared with plain decoding's before its time counts.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,12 +19,20 @@ from engine.decoding.accept import Sampler
 from engine.decoding.engine import Engine
 from engine.decoding.plain import decode_plain
 from engine.decoding.settings import EngineConfig
-from engine.drafters.prompt_lookup import PromptLookupDrafter
+from engine.drafters.catalog import make_drafter
 from engine.models.benchmark import read_bandwidth, transformers_run, weight_bytes
 from engine.models.catalog import Target
 from engine.models.progress import ProgressFn, report
 
 PROMPT = "Write a Python quicksort with comments."
+# Name, block size, budget, top-k.
+DRAFTED: tuple[tuple[str, int, int, int | None], ...] = (
+    ("chain, block 8", 8, 7, 1),
+    ("tree 16, top-k 4, block 8", 8, 16, 4),
+    ("chain, block 16", 16, 15, 1),
+    ("tree 16, block 16", 16, 16, None),
+    ("tree 32, block 16", 16, 32, None),
+)
 
 
 @dataclass(frozen=True)
@@ -39,6 +48,7 @@ def bench_decoding(
     *,
     new_tokens: int = 128,
     rounds: int = 3,
+    drafter: str = "dflash",
     progress: ProgressFn | None = None,
 ) -> dict[str, Any]:
     """Greedy float32 decoding on the CPU, batch 1.
@@ -48,13 +58,21 @@ def bench_decoding(
     ``new_tokens``, ``threads``. Raises ``RuntimeError`` if a method's text is not plain decoding's.
     """
     prompt = target.tokenizer.encode_chat(PROMPT)
-    generate = transformers_run(target.folder, prompt, new_tokens)
+    with without_progress_bars():
+        generate = transformers_run(target.folder, prompt, new_tokens)
     runs: dict[str, Callable[[], Run]] = {
         "transformers": lambda: Run(generate(), new_tokens),
         "plain": lambda: _plain(target, prompt, new_tokens),
-        "chain": lambda: _drafted(target, prompt, new_tokens, budget=7, topk=1),
-        "tree": lambda: _drafted(target, prompt, new_tokens, budget=16, topk=4),
     }
+    for name, block_size, budget, topk in DRAFTED:
+        config = EngineConfig(
+            budget=budget,
+            topk=topk,
+            block_size=block_size,
+            max_context=len(prompt) + new_tokens + budget + 1,
+            max_requests=1,
+        )
+        runs[name] = partial(_drafted, target, prompt, new_tokens, config, drafter)
     outputs = {name: run() for name, run in runs.items()}  # also the warm-up
     for name, output in outputs.items():
         if output.tokens != outputs["plain"].tokens:
@@ -69,16 +87,36 @@ def bench_decoding(
     return _figures(target, outputs, seconds, new_tokens)
 
 
+@contextmanager
+def without_progress_bars() -> Iterator[None]:
+    """Keep transformers from drawing progress bars of its own; the switch is put back."""
+    from transformers.utils import logging  # slow to import
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
 def _plain(target: Target, prompt: list[int], count: int) -> Run:
     tokens = list(decode_plain(target.model, "r0", prompt, count, sampler=Sampler()))
     return Run(tokens, count)
 
 
-def _drafted(target: Target, prompt: list[int], count: int, *, budget: int, topk: int) -> Run:
-    config = EngineConfig(
-        budget=budget, topk=topk, max_context=len(prompt) + count + budget + 1, max_requests=1
+def _drafted(
+    target: Target, prompt: list[int], count: int, config: EngineConfig, name: str
+) -> Run:
+    drafter = make_drafter(
+        name,
+        target,
+        config.block_size,
+        accuracy=0.9,
+        sampler=config.sampler,
+        max_context=config.max_context + config.block_size,
     )
-    drafter = PromptLookupDrafter(config.block_size, target.model.config.vocab_size)
     engine = Engine(target.model, drafter, config)
     state = engine.add("r0", prompt, count)
     steps = 1

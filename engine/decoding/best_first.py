@@ -5,12 +5,14 @@ sibling and its first child. A prefix's log-weight is the sum of its tokens' log
 non-increasing and parents come before children. Ties go to the lexicographically smaller tuple of ranks (a prefix
 before its extensions), equal logits rank by token id: the tree is a function of the logits alone.
 
-Covered: exact, deterministic, any budget, an optional cap on the ranks a depth may use. Not covered: on the device.
+Covered: exact, deterministic, any budget; as options of other engines, a cap on the ranks that a depth may use (top-k),
+one on the depth, and a spine: the chain of best tokens is in the tree before anything else. Not covered: on the device.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +37,7 @@ class BuiltTree:
 
     tree: DraftTree
     ranks: Int64  # [num_nodes]
+    candidates: Candidates  # that it was grown from, whatever the caps
 
 
 def top_candidates(logits: Tensor, count: int) -> Candidates:
@@ -59,44 +62,96 @@ def _best(row: Float64, count: int) -> Int64:
     return ids[np.argsort(-row[ids], kind="stable")][:count].astype(np.int64)
 
 
-def build_tree(logits: Tensor, root: int, budget: int, topk: int | None = None) -> BuiltTree:
+def build_tree(
+    logits: Tensor,
+    root: int,
+    budget: int,
+    topk: int | None = None,
+    *,
+    max_depth: int | None = None,
+    spine: bool = False,
+    kept: int = 0,
+) -> BuiltTree:
     """Tree of ``root`` and at most ``budget`` nodes; fewer where the candidates run out.
 
-    ``logits``: [L, V] of draft positions 1 … L. ``topk``: ranks that a depth may use, None for as many as the budget.
+    ``logits``: [L, V] of draft positions 1 … L. ``topk``: ranks that a depth may use, None for as many as the budget;
+    ``max_depth``: None for L; ``spine``: see :func:`grow`. At least ``kept`` candidates a position are returned.
     """
     if budget < 0 or (topk is not None and topk < 1):
         raise ValueError(f"expected budget >= 0 and topk >= 1, found budget {budget}, topk {topk}")
     width = budget if topk is None else min(topk, budget)
-    if width == 0 or len(logits) == 0:
-        return BuiltTree(
-            DraftTree(np.array([-1]), np.array([root]), np.zeros(1)), np.zeros(1, np.int64)
-        )
-    return grow(top_candidates(logits, width), root, budget)
+    candidates = top_candidates(logits, max(width, kept))
+    return grow(candidates, root, budget, width, max_depth=max_depth, spine=spine)
 
 
-def grow(candidates: Candidates, root: int, budget: int) -> BuiltTree:
-    """Best-first search over the candidates."""
-    horizon, width = candidates.tokens.shape
-    parents, tokens, weights, ranks = [-1], [root], [0.0], [0]
-    heap: list[tuple[float, tuple[int, ...], int]] = []
+def grow(
+    candidates: Candidates,
+    root: int,
+    budget: int,
+    width: int | None = None,
+    *,
+    max_depth: int | None = None,
+    spine: bool = False,
+) -> BuiltTree:
+    """Best-first search over the first ``width`` candidates of the first ``max_depth`` positions.
 
-    def push(parent: int, path: tuple[int, ...]) -> None:
-        """Offer the child of ``parent`` that the last rank of ``path`` names."""
+    ``spine``: the chain of best tokens, as long as it is, takes its nodes first, the search gets the others. Nodes are
+    numbered by weight in either case.
+    """
+    length, ranked = candidates.tokens.shape
+    width = ranked if width is None else min(width, ranked)
+    length = length if max_depth is None else min(max_depth, length)
+    table = candidates.log_probs[:length, :width].tolist()
+    found = _spine(table, budget) if spine else {}
+    for path, weight in _best_paths(table):
+        if len(found) >= budget:
+            break
+        found[path] = weight
+    return _numbered(found, candidates, root)
+
+
+Path = tuple[int, ...]  # ranks from depth 1 on
+
+
+def _spine(table: list[list[float]], budget: int) -> dict[Path, float]:
+    """Prefixes of best tokens with their weights."""
+    found: dict[Path, float] = {}
+    weight = 0.0
+    for depth, row in enumerate(table[:budget], start=1):
+        weight += row[0] if row else -np.inf
+        if not np.isfinite(weight):
+            break
+        found[(0,) * depth] = weight
+    return found
+
+
+def _best_paths(table: list[list[float]]) -> Iterator[tuple[Path, float]]:
+    """All prefixes of finite weight, the most probable first."""
+    heap: list[tuple[float, Path, float]] = []  # negative weight, path, weight of the parent
+
+    def push(path: Path, parent: float) -> None:
         depth, rank = len(path), path[-1]
-        if depth <= horizon and rank < width:
-            weight = weights[parent] + float(candidates.log_probs[depth - 1, rank])
+        if depth <= len(table) and rank < len(table[depth - 1]):
+            weight = parent + table[depth - 1][rank]
             if np.isfinite(weight):
                 heapq.heappush(heap, (-weight, path, parent))
 
-    push(0, (0,))
-    while heap and len(parents) <= budget:
-        weight, path, parent = heapq.heappop(heap)
-        node = len(parents)
-        parents.append(parent)
-        tokens.append(int(candidates.tokens[len(path) - 1, path[-1]]))
-        weights.append(-weight)
-        ranks.append(path[-1])
-        push(parent, (*path[:-1], path[-1] + 1))
-        push(node, (*path, 0))
-    tree = DraftTree(np.array(parents, np.int64), np.array(tokens, np.int64), np.array(weights))
-    return BuiltTree(tree, np.array(ranks, np.int64))
+    push((0,), 0.0)
+    while heap:
+        negative, path, parent = heapq.heappop(heap)
+        yield path, -negative
+        push((*path[:-1], path[-1] + 1), parent)
+        push((*path, 0), -negative)
+
+
+def _numbered(found: dict[Path, float], candidates: Candidates, root: int) -> BuiltTree:
+    """Nodes in the order of their weight, ties by the tuple of ranks: a parent before its children."""
+    order = sorted(found, key=lambda path: (-found[path], path))
+    number = {(): 0} | {path: node for node, path in enumerate(order, start=1)}
+    tokens = [root, *(int(candidates.tokens[len(path) - 1, path[-1]]) for path in order)]
+    tree = DraftTree(
+        np.array([-1, *(number[path[:-1]] for path in order)], np.int64),
+        np.array(tokens, np.int64),
+        np.array([0.0, *(found[path] for path in order)]),
+    )
+    return BuiltTree(tree, np.array([0, *(path[-1] for path in order)], np.int64), candidates)

@@ -183,7 +183,15 @@ class Engine:
     def _draft(self, states: list[RequestState]) -> list[BuiltTree]:
         logits = self.drafter.draft([s.rid for s in states], [s.root for s in states])
         return [
-            build_tree(logits[i], state.root, self.config.budget, self.config.topk)
+            build_tree(
+                logits[i],
+                state.root,
+                self.config.budget,
+                self.config.topk,
+                max_depth=self.config.max_depth,
+                spine=self.config.spine,
+                kept=self.config.kept_candidates,
+            )
             for i, state in enumerate(states)
         ]
 

@@ -33,6 +33,9 @@ from engine.step import (
 )
 
 
+NAMED = 8  # ranks of each draft position whose texts are recorded
+
+
 @dataclass(frozen=True, eq=False)
 class Recorder:
     """Makes the records of one run."""
@@ -185,6 +188,11 @@ class Recorder:
             token_texts=self._texts(result, theirs),
             max_logit_diff=diff,
             drafter_ranks=tuple(b.ranks for b in result.built),
+            draft_width=result.built[0].candidates.tokens.shape[1],
+            draft_tokens=np.concatenate([b.candidates.tokens.ravel() for b in result.built]),
+            draft_log_probs=_known(
+                np.concatenate([b.candidates.log_probs.ravel() for b in result.built])
+            ),
             fault=self.fault,
         )
 
@@ -192,6 +200,7 @@ class Recorder:
         if self.token_text is None:
             return None
         ids = {int(t) for r in result.requests for t in r.tree.tokens}
+        ids |= {int(t) for b in result.built for t in b.candidates.tokens[:, :NAMED].flat}
         ids |= set(result.target_predict.tolist())
         for logits in (result.logits,) if theirs is None else (result.logits, theirs):
             ids |= set(logits.nan_to_num(-torch.inf).topk(2, dim=-1).indices.flatten().tolist())
@@ -200,6 +209,11 @@ class Recorder:
 
 def _ints(tensor: Tensor) -> Int64:
     return tensor.cpu().numpy().astype(np.int64, copy=True)
+
+
+def _known(log_probs: Float64) -> Float64:
+    """NaN (null in the record) for what can never be drafted."""
+    return np.where(np.isfinite(log_probs), log_probs, np.nan)
 
 
 def _top2(logits: Tensor) -> Float64:

@@ -22,8 +22,8 @@ from engine.decoding.record import Recorder
 from engine.decoding.reference import ReferenceModel
 from engine.decoding.settings import Backend, EngineConfig, Graph
 from engine.drafters.base import Drafter
-from engine.drafters.oracle import OracleDrafter
-from engine.drafters.prompt_lookup import PromptLookupDrafter
+from engine.drafters.catalog import DRAFTERS as DRAFTERS
+from engine.drafters.catalog import check_drafter, make_drafter
 from engine.faults import inject
 from engine.models.catalog import Target
 from engine.step import VerifyStep
@@ -32,7 +32,7 @@ from engine.trace.limits import MAX_BUDGET
 from engine.trace.writer import TraceWriter
 
 METHODS = ("ddtree", "chain", "autoregressive")
-DRAFTERS = ("oracle", "prompt-lookup")
+KEPT_CANDIDATES = 64  # of each draft position that a recording holds
 MOST_REQUESTS = 256  # of one run: prompts, or the batch size that a replay was captured for
 
 
@@ -42,11 +42,13 @@ class RunSettings:
 
     prompts: tuple[str, ...] = ()
     model: str = "smollm2"
-    drafter: str = "oracle"
+    drafter: str = "dflash"  # or "oracle", "prompt-lookup", a DFlash folder
     accuracy: float = 0.9  # of the oracle drafter
     budget: int = 16
     topk: int | None = 4
     block_size: int = 8
+    max_depth: int | None = None
+    spine: bool = False
     temperature: float = 0.0
     seed: int = 0
     mode: str = "eager"  # or "replay"
@@ -59,7 +61,6 @@ class RunSettings:
 
     def __post_init__(self) -> None:
         _one_of("method", self.method, METHODS)
-        _one_of("drafter", self.drafter, DRAFTERS)
         _one_of("mode", self.mode, tuple(Graph))
         _one_of("backend", self.backend, tuple(Backend))
         if not self.prompts or not all(prompt.strip() for prompt in self.prompts):
@@ -85,7 +86,16 @@ class RunSettings:
         inject(
             self.fault, replay=self.mode == Graph.REPLAY
         )  # unknown or impossible faults raise here
-        EngineConfig(self.budget, self.topk, self.block_size, Sampler(self.temperature, self.seed))
+        EngineConfig(
+            self.budget,
+            self.topk,
+            self.block_size,
+            self.max_depth,
+            self.spine,
+            sampler=Sampler(self.temperature, self.seed),
+        )
+        if self.method != "autoregressive":
+            check_drafter(self.drafter, self.model)
 
     def command(self) -> str:
         """The command line that repeats this run."""
@@ -99,6 +109,8 @@ class RunSettings:
             option = "--" + name.replace("_", "-")
             if name == "reference":
                 words.append("--no-reference")
+            elif name == "spine":
+                words.append("--spine")
             else:
                 words += [option, "0" if value is None and name == "topk" else str(value)]
         return shlex.join(words)
@@ -240,6 +252,9 @@ class _Run:
             budget=budget,
             topk=1 if chain else settings.topk,
             block_size=settings.block_size,
+            max_depth=settings.max_depth,
+            spine=settings.spine and not chain,
+            kept_candidates=KEPT_CANDIDATES,
             sampler=self.sampler,
             graph=Graph(settings.mode),
             backend=Backend(settings.backend),
@@ -318,13 +333,11 @@ class _Run:
                     yield TreeTokens(request.rid, tuple(output), self._text(output))
 
     def _drafter(self, config: EngineConfig) -> Drafter:
-        if self.settings.drafter == "prompt-lookup":
-            return PromptLookupDrafter(config.block_size, self.target.model.config.vocab_size)
-        return OracleDrafter(
-            self.target.model,
+        return make_drafter(
+            self.settings.drafter,
+            self.target,
             config.block_size,
             accuracy=self.settings.accuracy,
-            seed=self.settings.seed,
             sampler=self.sampler,
             max_context=config.max_context + config.block_size,
         )

@@ -37,8 +37,11 @@ class EngineConfig:
     """Settings of a run. ``q_len`` rows a request are verified; ``block_size - 1`` positions are drafted."""
 
     budget: int = 16
-    topk: int | None = 4
+    topk: int | None = 4  # ranks that a depth may use
     block_size: int = 8
+    max_depth: int | None = None  # deepest node; None: block_size - 1
+    spine: bool = False  # the chain of best tokens is always in the tree
+    kept_candidates: int = 0  # of each draft position, for the record, whatever the tree needs
     sampler: Sampler = field(default_factory=Sampler)
     graph: Graph = Graph.EAGER
     captured_bs: tuple[int, ...] = (1, 2, 4, 8)  # batch sizes that replays exist for
@@ -56,6 +59,11 @@ class EngineConfig:
             )
         if self.topk is not None and self.topk < 1:
             raise ValueError(f"topk: expected at least 1, or None for no cap, found {self.topk}")
+
+        if self.max_depth is not None and self.max_depth < 1:
+            raise ValueError(
+                f"max_depth: expected at least 1, or None for no cap, found {self.max_depth}"
+            )
 
     @property
     def q_len(self) -> int:

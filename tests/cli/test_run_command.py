@@ -45,7 +45,7 @@ def ddtree(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 def test_a_clean_run_records_and_exits_0(model: str, tmp_path: Path) -> None:
     done = ddtree(
-        "run", "--prompt", "hello", "--prompt", "world!", "--model", model,
+        "run", "--prompt", "hello", "--prompt", "world!", "--model", model, "--drafter", "oracle",
         "--max-new-tokens", "20", "--mode", "replay", "--out", "a.ddtree.arrow", cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -57,7 +57,7 @@ def test_a_clean_run_records_and_exits_0(model: str, tmp_path: Path) -> None:
 
 def test_a_faulty_run_exits_1_and_names_the_cause(model: str, tmp_path: Path) -> None:
     done = ddtree(
-        "run", "--prompt", "hello", "--model", model, "--fault", "verify-width",
+        "run", "--prompt", "hello", "--model", model, "--drafter", "oracle", "--fault", "verify-width",
         "--max-new-tokens", "20", "--out", "b.ddtree.arrow", cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
@@ -70,7 +70,7 @@ def test_a_faulty_run_exits_1_and_names_the_cause(model: str, tmp_path: Path) ->
 
 def test_a_recording_is_never_overwritten(model: str, tmp_path: Path) -> None:
     (tmp_path / "c.ddtree.arrow").write_text("mine")
-    done = ddtree("run", "--prompt", "x", "--model", model, "--out", "c.ddtree.arrow", cwd=tmp_path)
+    done = ddtree("run", "--prompt", "x", "--model", model, "--drafter", "oracle", "--out", "c.ddtree.arrow", cwd=tmp_path)
     assert done.returncode == 2
     assert "exists already" in done.stderr
     assert (tmp_path / "c.ddtree.arrow").read_text() == "mine"
@@ -87,7 +87,7 @@ def test_a_recording_is_never_overwritten(model: str, tmp_path: Path) -> None:
     ],
 )
 def test_wrong_calls_get_one_line_and_status_2(words, message, model: str, tmp_path: Path) -> None:
-    base = () if "--model" in words else ("--model", model)
+    base = ("--drafter", "oracle", *(() if "--model" in words else ("--model", model)))
     done = ddtree("run", "--prompt", "x", *base, *words, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert message in done.stderr
@@ -98,7 +98,7 @@ def test_wrong_calls_get_one_line_and_status_2(words, message, model: str, tmp_p
 def test_stopping_keeps_what_was_recorded(model: str, tmp_path: Path) -> None:
     path = tmp_path / "d.ddtree.arrow"
     process = subprocess.Popen(
-        [sys.executable, "-c", MAIN, "run", "--prompt", "hello", "--model", model, "--budget", "1",
+        [sys.executable, "-c", MAIN, "run", "--prompt", "hello", "--model", model, "--drafter", "oracle", "--budget", "1",
          "--topk", "1", "--block-size", "2", "--max-new-tokens", "450", "--out", str(path)],
         stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path,
         env={**os.environ, "OMP_NUM_THREADS": "1"},

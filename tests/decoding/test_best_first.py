@@ -99,3 +99,45 @@ def test_top_1_is_a_chain_no_longer_than_the_block() -> None:
 def test_impossible_settings_are_named(budget: int, topk: int | None) -> None:
     with pytest.raises(ValueError, match="expected budget >= 0 and topk >= 1, found budget"):
         build_tree(torch.zeros(2, 5), 0, budget, topk)
+
+
+def options(logits: torch.Tensor, budget: int, topk, max_depth, spine) -> list[tuple[int, ...]]:
+    """The definition of the options: the spine takes its nodes first, the best others follow, all by weight."""
+    kept = logits[:max_depth]
+    everything = exhaustive(kept, 10**6, min(topk or budget, logits.shape[1]))
+    best = exhaustive(kept, len(kept), 1)[:budget] if spine else []
+    chosen = {*best, *[path for path in everything if path not in best][: budget - len(best)]}
+    return [path for path in everything if path in chosen]
+
+
+@given(
+    st.integers(1, 4),
+    st.integers(2, 4),
+    st.integers(1, 10),
+    st.sampled_from([None, 1, 2]),
+    st.sampled_from([None, 1, 2, 9]),
+    st.booleans(),
+    st.integers(0, 10**6),
+)
+def test_caps_and_spine_equal_their_definition(
+    horizon, vocab, budget, topk, max_depth, spine, seed
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(horizon, vocab, generator=generator)
+    built = build_tree(logits, 9, budget, topk, max_depth=max_depth, spine=spine)
+    assert prefixes(built.tree, 9) == options(logits, budget, topk, max_depth, spine)
+    assert (np.diff(built.tree.log_weights) <= 0).all()
+    assert (built.tree.parents[1:] < np.arange(1, built.tree.num_nodes)).all()
+
+
+def test_a_spine_that_the_search_alone_would_not_find() -> None:
+    flat = torch.zeros(4, 50)
+    chain = build_tree(flat, 9, 6, spine=True).tree
+    assert max(len(path) for path in chain.paths) == 5
+    assert max(len(path) for path in build_tree(flat, 9, 6).tree.paths) == 2
+
+
+def test_candidates_are_kept_whatever_the_caps() -> None:
+    built = build_tree(torch.randn(3, 50), 9, 4, 2, max_depth=1, kept=10)
+    assert built.candidates.tokens.shape == (3, 10)
+    assert max(built.ranks) < 2

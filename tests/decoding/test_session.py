@@ -25,7 +25,7 @@ PROMPTS = ("hello there", "one")
 
 
 def settings(**changes) -> RunSettings:
-    return RunSettings(**{"prompts": PROMPTS, "max_new_tokens": 20, **changes})
+    return RunSettings(**{"prompts": PROMPTS, "max_new_tokens": 20, "drafter": "oracle", **changes})
 
 
 def finish(chosen: RunSettings, path: Path | None = None) -> tuple[list, Finished]:
@@ -111,7 +111,15 @@ def test_autoregressive_records_nothing(tmp_path: Path) -> None:
             {"method": "magic"},
             "method: expected one of ddtree, chain, autoregressive, found 'magic'",
         ),
-        ({"drafter": "x"}, "drafter: expected one of oracle, prompt-lookup"),
+        (
+            {"drafter": "x"},
+            "drafter: expected one of dflash, oracle, prompt-lookup or a DFlash folder with config.json, found 'x'",
+        ),
+        (
+            {"drafter": "dflash", "model": "org/other"},
+            r"drafter dflash: expected a model that one is bundled with \(smollm2\), found org/other\. Either give",
+        ),
+        ({"max_depth": 0}, "max_depth: expected at least 1, or None for no cap, found 0"),
         ({"mode": "graph"}, "mode: expected one of eager, replay"),
         ({"backend": "x"}, "backend: expected one of addressed, dense"),
         ({"fault": "x"}, "fault: expected one of verify-width"),

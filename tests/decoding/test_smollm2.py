@@ -30,10 +30,10 @@ def finish(**changes):
 @pytest.mark.parametrize(
     ("budget", "topk", "batch", "mode", "drafter"),
     [
-        (1, None, 3, "replay", "oracle"),
-        (7, 1, 3, "eager", "oracle"),
-        (16, 4, 3, "replay", "oracle"),
-        (64, None, 1, "eager", "oracle"),
+        (1, None, 3, "replay", "dflash"),
+        (7, 1, 3, "eager", "dflash"),
+        (16, 4, 3, "replay", "dflash"),
+        (64, None, 1, "eager", "dflash"),
         (64, 4, 1, "replay", "prompt-lookup"),
         (16, 1, 1, "eager", "oracle"),
     ],
@@ -50,7 +50,7 @@ def test_text_equals_plain_decoding(budget, topk, batch, mode, drafter) -> None:
 def test_the_story(budget: int, topk: int, same: bool) -> None:
     summary, report = finish(
         prompts=(QUICKSORT,), budget=budget, topk=topk, fault="verify-width", max_new_tokens=32,
-        accuracy=1.0, reference=False,
+        accuracy=1.0, reference=False, drafter="oracle",
     )  # fmt: skip
     assert summary.lossless == same
     first = report.findings[0] if report.findings else None
@@ -63,11 +63,12 @@ def test_the_story(budget: int, topk: int, same: bool) -> None:
 
 def test_acceptance_with_a_perfect_drafter_is_the_block_and_falls_with_the_fault() -> None:
     right, _ = finish(
-        prompts=(QUICKSORT,), topk=1, accuracy=1.0, max_new_tokens=33, reference=False
-    )
+        prompts=(QUICKSORT,), topk=1, drafter="oracle", accuracy=1.0, max_new_tokens=33,
+        reference=False,
+    )  # fmt: skip
     wrong, _ = finish(
-        prompts=(QUICKSORT,), topk=1, accuracy=1.0, max_new_tokens=33, reference=False,
-        fault="verify-width",
+        prompts=(QUICKSORT,), topk=1, drafter="oracle", accuracy=1.0, max_new_tokens=33,
+        reference=False, fault="verify-width",
     )  # fmt: skip
     assert set(right.requests[0].accept_lengths) == {8}
     lengths = wrong.requests[0].accept_lengths

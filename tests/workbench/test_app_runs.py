@@ -59,6 +59,7 @@ def settings(**changes: object) -> RunSettings:
     values = {
         "prompts": ("Hello there",),
         "model": "tiny",
+        "drafter": "oracle",
         "max_new_tokens": 12,
         "budget": 8,
         "block_size": 4,

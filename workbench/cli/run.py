@@ -31,13 +31,6 @@ class Method(StrEnum):
     AUTOREGRESSIVE = "autoregressive"
 
 
-class Drafter(StrEnum):
-    """Where the marginals come from."""
-
-    ORACLE = "oracle"
-    PROMPT_LOOKUP = "prompt-lookup"
-
-
 class Mode(StrEnum):
     """How a step is launched."""
 
@@ -63,11 +56,19 @@ def run(
         str, typer.Option(help="smollm2, a folder, a GGUF file or a hub id.")
     ] = "smollm2",
     method: Annotated[Method, typer.Option()] = Method.DDTREE,
-    drafter: Annotated[Drafter, typer.Option()] = Drafter.ORACLE,
+    drafter: Annotated[
+        str, typer.Option(help="dflash (bundled), oracle, prompt-lookup, or a DFlash folder.")
+    ] = "dflash",
     accuracy: Annotated[float, typer.Option(help="Of the oracle drafter, 0 … 1.")] = 0.9,
     budget: Annotated[int, typer.Option(help="Nodes a tree, without the root.")] = 16,
     topk: Annotated[int, typer.Option(help="Ranks that a depth may use; 0: no cap.")] = 4,
     block_size: Annotated[int, typer.Option(help="The drafter's block: root and drafts.")] = 8,
+    max_depth: Annotated[
+        int | None, typer.Option(help="Deepest node; default: block size - 1.")
+    ] = None,
+    spine: Annotated[
+        bool, typer.Option(help="The chain of best tokens is always in the tree.")
+    ] = False,
     temperature: Annotated[float, typer.Option()] = 0.0,
     seed: Annotated[int, typer.Option()] = 0,
     mode: Annotated[Mode, typer.Option()] = Mode.EAGER,
@@ -101,6 +102,8 @@ def run(
             budget=budget,
             topk=topk or None,
             block_size=block_size,
+            max_depth=max_depth,
+            spine=spine,
             temperature=temperature,
             seed=seed,
             mode=mode,
