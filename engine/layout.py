@@ -12,8 +12,10 @@ width 4: row 1, node 3 lies at cell 0 + 1 * 6 + 2 + 3 = 11.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -42,8 +44,13 @@ class MaskView:
     kind: MaskKind
     prefix_len: int
     cells: Cells  # [q_len, prefix_len + q_len]: HIDDEN, VISIBLE or UNREAD
-    bytes: Int64  # [q_len, prefix_len + q_len]: offset into custom_mask that the cell was read from, -1 for none
+    places: Int64 | Callable[[], Int64]  # ``bytes``, or what computes them once they are asked for
     foreign_rows: tuple[int, ...] = ()  # local rows that a program of another request computes
+
+    @cached_property
+    def bytes(self) -> Int64:
+        """Offset into ``custom_mask`` that each cell was read from, -1 for none, int64 [q_len, prefix_len + q_len]."""
+        return self.places() if callable(self.places) else self.places
 
     @property
     def q_len(self) -> int:
@@ -53,7 +60,7 @@ class MaskView:
 
 @dataclass(frozen=True, eq=False)
 class Geometry:
-    """True extents of a batch, from prefix lengths and rows alone."""
+    """True extents of a batch, from prefix lengths and rows alone. Nobody may change the arrays that it gives."""
 
     prefix_lens: Int64  # [captured_bs]
     q_lens: Int64  # [captured_bs]
@@ -65,27 +72,27 @@ class Geometry:
         """Requests, padded ones included."""
         return len(self.q_lens)
 
-    @property
+    @cached_property
     def strides(self) -> Int64:
         """Cells from one row of a request to its next, [bs]."""
         return self.q_lens if self.qlen_only else self.prefix_lens + self.q_lens
 
-    @property
+    @cached_property
     def mask_columns_before_tree(self) -> Int64:
         """Prefix columns that the buffer holds, [bs]."""
         return np.zeros_like(self.prefix_lens) if self.qlen_only else self.prefix_lens
 
-    @property
+    @cached_property
     def qo_indptr(self) -> Int64:
         """First row of each request, [bs + 1]."""
         return indptr(self.q_lens)
 
-    @property
+    @cached_property
     def mask_indptr(self) -> Int64:
         """First cell of each request, [bs + 1]."""
         return indptr(self.q_lens * self.strides)
 
-    @property
+    @cached_property
     def byte_indptr(self) -> Int64:
         """First byte of each request when cells are packed bits, [bs + 1]."""
         return indptr((self.q_lens * self.strides + 7) // 8)
@@ -103,11 +110,13 @@ class Geometry:
 
 def indptr(lengths: Int64) -> Int64:
     """Exclusive running sum with the total last: ``[2, 4, 3]`` gives ``[0, 2, 6, 9]``."""
-    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
+    sums = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=sums[1:])
+    return sums
 
 
-def flat_cells(step: VerifyStep, geometry: Geometry, request: int) -> tuple[Cells, Int64]:
-    """Cells of one request as they lie in the buffer, in order, with their bytes; UNREAD past the buffer's end."""
+def flat_cells(step: VerifyStep, geometry: Geometry, request: int) -> Cells:
+    """Cells of one request as they lie in the buffer, in order, int8 [q_len * stride]; UNREAD past the buffer's end."""
     count = int(geometry.q_lens[request] * geometry.strides[request])
     buffer = step.inputs.custom_mask
     assert buffer is not None, "custom_mask is not recorded"
@@ -115,25 +124,34 @@ def flat_cells(step: VerifyStep, geometry: Geometry, request: int) -> tuple[Cell
         first = int(geometry.byte_indptr[request])
         raw = buffer[first : first + (count + 7) // 8]
         values = np.unpackbits(raw, bitorder="little")[:count].astype(np.int8)
-        places = first + np.arange(count, dtype=np.int64) // 8
     else:
         first = int(geometry.mask_indptr[request])
         values = (buffer[first : first + count] != 0).astype(np.int8)
-        places = first + np.arange(count, dtype=np.int64)
     cells = np.full(count, UNREAD, np.int8)
     cells[: len(values)] = values
-    return cells, places
+    return cells
+
+
+def _flat_places(geometry: Geometry, request: int) -> Int64:
+    """Byte of each cell that :func:`flat_cells` gives."""
+    cells = np.arange(int(geometry.q_lens[request] * geometry.strides[request]), dtype=np.int64)
+    if geometry.bits:
+        return int(geometry.byte_indptr[request]) + cells // 8
+    return int(geometry.mask_indptr[request]) + cells
 
 
 def built_mask(step: VerifyStep, geometry: Geometry, request: int) -> MaskView:
     """The buffer decoded with the true geometry."""
     q_len, prefix_len = int(geometry.q_lens[request]), int(geometry.prefix_lens[request])
-    flat, flat_places = flat_cells(step, geometry, request)
     cells = np.full((q_len, prefix_len + q_len), VISIBLE, np.int8)
-    places = np.full(cells.shape, -1, np.int64)
     skipped = prefix_len - int(geometry.mask_columns_before_tree[request])
-    cells[:, skipped:] = flat.reshape(q_len, -1)
-    places[:, skipped:] = flat_places.reshape(q_len, -1)
+    cells[:, skipped:] = flat_cells(step, geometry, request).reshape(q_len, -1)
+
+    def places() -> Int64:
+        out = np.full(cells.shape, -1, np.int64)
+        out[:, skipped:] = _flat_places(geometry, request).reshape(q_len, -1)
+        return out
+
     return MaskView(MaskKind.BUILT, prefix_len, cells, places)
 
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from engine.layout import HIDDEN, VISIBLE, Geometry, MaskKind, MaskView
+from engine.layout import HIDDEN, VISIBLE, Cells, Geometry, MaskKind, MaskView
 from engine.step import Int64, VerifyStep
 from engine.tree import DraftTree
 
@@ -80,28 +80,34 @@ class Oracle:
 
     def rows(self, request: int) -> range:
         """Flat rows of a request, padding rows included."""
-        start = int(self.geometry.qo_indptr[request])
-        return range(start, start + int(self.q_lens[request]))
+        return self._all_rows[request]
+
+    @cached_property
+    def _all_rows(self) -> tuple[range, ...]:
+        return tuple(range(start, end) for start, end in pairwise(self.geometry.qo_indptr.tolist()))
 
     def num_verified(self, request: int) -> int:
         """Nodes that have a row: all, unless the tree is larger than what a static step was laid out for."""
-        return min(self.trees[request].num_nodes, int(self.q_lens[request]))
+        return len(self._real_rows[request])
 
     def real_rows(self, request: int) -> range:
         """Flat rows of a live request's nodes."""
-        start = int(self.geometry.qo_indptr[request])
-        return range(start, start + self.num_verified(request))
+        return self._real_rows[request]
+
+    @cached_property
+    def _real_rows(self) -> tuple[range, ...]:
+        return tuple(
+            rows[: tree.num_nodes] for rows, tree in zip(self._all_rows, self.trees, strict=False)
+        )
 
     def positions(self, request: int) -> Int64:
         """Position of each node: prefix length + depth, int64 [num_nodes]."""
-        positions: Int64 = int(self.prefix_lens[request]) + self.trees[request].depths
-        return positions
+        return self._positions[request]
 
-    def sees(self, request: int, node: int, other: int) -> bool:
-        """Whether ``node`` may attend to ``other``: an ancestor or itself, within the sliding window."""
-        path = self.trees[request].paths[node]
-        window = self.step.config.sliding_window
-        return other in path and (window is None or len(path) - 1 - path.index(other) < window)
+    @cached_property
+    def _positions(self) -> tuple[Int64, ...]:
+        requests = zip(self.step.requests, self.trees, strict=True)
+        return tuple(request.prefix_len + tree.depths for request, tree in requests)
 
     def first_visible_prefix_column(self, request: int, node: int) -> int:
         """First prefix column that a node sees: those before it are outside its sliding window."""
@@ -111,25 +117,35 @@ class Oracle:
         position = int(self.positions(request)[node])
         return min(max(position - window + 1, 0), int(self.prefix_lens[request]))
 
+    def tree_block(self, request: int) -> Cells:
+        """Tree columns of the intended mask, int8 [q_len, q_len]; padding rows see themselves, which nobody asks.
+
+        A node sees the nodes on its root path, as far as their positions lie within the sliding window.
+        """
+        count, q_len = self.num_verified(request), int(self.q_lens[request])
+        window, seen = self.step.config.sliding_window, self.trees[request].paths[:count]
+        if window is not None:
+            seen = tuple(path[-window:] for path in seen)
+        block = bytearray(q_len * q_len)
+        for node, path in enumerate(seen):
+            for other in path:
+                if other < count:
+                    block[node * q_len + other] = VISIBLE
+        for row in range(count, q_len):
+            block[row * q_len + row] = VISIBLE
+        return np.frombuffer(block, np.int8).reshape(q_len, q_len)
+
     def intended(self, request: int) -> MaskView:
         """The intended mask. Padding rows see the prefix and themselves, which nobody asks of them."""
         prefix_len, q_len = int(self.prefix_lens[request]), int(self.q_lens[request])
-        num_nodes = self.trees[request].num_nodes
-        cells = np.full((q_len, prefix_len + q_len), HIDDEN, np.int8)
-        for row in range(q_len):
-            start = self.first_visible_prefix_column(request, row) if row < num_nodes else 0
-            cells[row, start:prefix_len] = VISIBLE
-            seen = self._tree_columns(request, row) if row < num_nodes else [row]
-            cells[row, [prefix_len + column for column in seen]] = VISIBLE
-        places = self._bytes(request, cells.shape)
-        return MaskView(MaskKind.INTENDED, prefix_len, cells, places)
-
-    def _tree_columns(self, request: int, node: int) -> list[int]:
-        return [
-            other
-            for other in self.trees[request].paths[node]
-            if other < self.q_lens[request] and self.sees(request, node, other)
-        ]
+        cells = np.full((q_len, prefix_len + q_len), VISIBLE, np.int8)
+        windowed = self.step.config.sliding_window is not None
+        for node in range(self.num_verified(request) if windowed else 0):
+            cells[node, : self.first_visible_prefix_column(request, node)] = HIDDEN
+        cells[:, prefix_len:] = self.tree_block(request)
+        return MaskView(
+            MaskKind.INTENDED, prefix_len, cells, lambda: self._bytes(request, cells.shape)
+        )
 
     def _bytes(self, request: int, shape: tuple[int, ...]) -> Int64:
         """Offset into ``custom_mask`` of each cell, -1 for prefix columns that the layout leaves out."""
@@ -146,15 +162,14 @@ class Oracle:
     def links(self, request: int) -> tuple[Int64, Int64]:
         """``(retrieve_next_token, retrieve_next_sibling)`` of the real nodes: first child, next sibling, or -1."""
         count = self.num_verified(request)
-        next_token = np.full(count, -1, np.int64)
-        next_sibling = np.full(count, -1, np.int64)
+        next_token, next_sibling = [-1] * count, [-1] * count
         for node, everyone in enumerate(self.trees[request].children[:count]):
-            below = [child for child in everyone if child < count]
+            below = [child for child in everyone if child < count] if everyone else []
             if below:
                 next_token[node] = below[0]
             for left, right in pairwise(below):
                 next_sibling[left] = right
-        return next_token, next_sibling
+        return np.array(next_token, np.int64), np.array(next_sibling, np.int64)
 
     def accepted_nodes(self, request: int, target_predict: Int64) -> list[int]:
         """Longest path from the root whose every node is what its parent's row predicts.
@@ -177,12 +192,11 @@ class Oracle:
 
 def walk_tree(tree: DraftTree, predict: Int64) -> list[int]:
     """Nodes accepted from the root on; ``predict`` by node, nodes without an entry are never reached."""
-    path = [0]
-    while path[-1] < len(predict) and len(path) <= tree.num_nodes:
-        wanted = int(predict[path[-1]])
-        below = (child for child in tree.children[path[-1]] if child < len(predict))
-        child = next((child for child in below if tree.tokens[child] == wanted), None)
-        if child is None:
+    path, tokens, wanted = [0], tree.tokens.tolist(), predict.tolist()
+    while path[-1] < len(wanted) and len(path) <= tree.num_nodes:
+        below = [child for child in tree.children[path[-1]] if child < len(wanted)]
+        found = [child for child in below if tokens[child] == wanted[path[-1]]]
+        if not found:
             break
-        path.append(child)
+        path.append(found[0])
     return path

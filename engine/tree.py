@@ -41,27 +41,43 @@ class DraftTree:
         return np.array([len(path) - 1 for path in self.paths], dtype=np.int64)
 
     @cached_property
+    def height(self) -> int:
+        """Depth of the deepest node that reaches the root."""
+        return max(map(len, self.paths), default=1) - 1
+
+    @cached_property
     def paths(self) -> tuple[tuple[int, ...], ...]:
         """Root path of each node, itself last; empty for a node in a cycle or with a parent outside the tree."""
-        return tuple(self._path(node) for node in range(self.num_nodes))
-
-    def _path(self, node: int) -> tuple[int, ...]:
-        path = [node]
-        while path[-1] != ROOT:
-            parent = int(self.parents[path[-1]])
-            if not 0 <= parent < self.num_nodes or len(path) > self.num_nodes:
-                return ()
-            path.append(parent)
-        return tuple(reversed(path))
+        parents: list[int] = self.parents.tolist()
+        paths: list[tuple[int, ...]] = []
+        for node, parent in enumerate(parents):
+            if 0 <= parent < node and paths[parent]:
+                paths.append((*paths[parent], node))
+            else:
+                paths.append(_climb(parents, node))
+        return tuple(paths)
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
         """Children of each node in node order."""
-        below: list[list[int]] = [[] for _ in range(self.num_nodes)]
-        for node in range(1, self.num_nodes):
-            if 0 <= self.parents[node] < self.num_nodes:
-                below[int(self.parents[node])].append(node)
-        return tuple(map(tuple, below))
+        parents: list[int] = self.parents.tolist()
+        below: dict[int, list[int]] = {}
+        for node, parent in enumerate(parents):
+            if node != ROOT:
+                below.setdefault(parent, []).append(node)
+        return tuple(tuple(below.get(node, ())) for node in range(len(parents)))
+
+
+def _climb(parents: list[int], node: int) -> tuple[int, ...]:
+    """From a node to the root, whatever the order of nodes."""
+    path = [node]
+    while node != ROOT:
+        node = parents[node]
+        if not 0 <= node < len(parents) or len(path) > len(parents):
+            return ()
+        path.append(node)
+    path.reverse()
+    return tuple(path)
 
 
 def make_tree(

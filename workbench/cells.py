@@ -26,3 +26,14 @@ def cells_of(finding: Finding, context: StepContext) -> CellPair | None:
     if own is None or own == where.byte:
         return None
     return CellPair(context.step.requests[request].rid, where.byte, own)
+
+
+def place_in(finding: Finding, context: StepContext) -> tuple[str | None, int | None]:
+    """Request and node that a finding first shows at: its own, else those of its row."""
+    where, rid, node = finding.where, finding.request, finding.where.node
+    request = None if where.row is None else request_of_row(context, where.row)
+    if request is not None and where.row is not None:
+        rid = rid or context.step.requests[request].rid
+        if node is None and rid == context.step.requests[request].rid:
+            node = where.row - context.oracle.rows(request).start
+    return rid, node

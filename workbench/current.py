@@ -9,7 +9,8 @@ import streamlit as st
 from engine.checks.context import StepContext
 from engine.trace.errors import TraceFormatError
 from workbench import traces, urlstate
-from workbench.loaded import Loaded, load
+from workbench.loaded import Loaded
+from workbench.loading import ReadingStopped, load
 from workbench.selection import Selection, asked, resolve
 from workbench.stepview import StepView, view_of
 from workbench.theme import Palette, palette
@@ -25,6 +26,7 @@ class Current:
     selection: Selection | None  # None: no recording, or one without steps
     palette: Palette
     problem: str = ""
+    stopped: bool = False  # the user would not wait for it
 
     @property
     def context(self) -> StepContext | None:
@@ -40,7 +42,9 @@ class Current:
         if context is None or self.selection is None or self.selection.rid is None:
             return None
         assert self.loaded is not None
-        return view_of(context, self.selection.request, self.loaded.report.findings)
+        place = (self.selection.step, self.selection.rank)
+        found = self.loaded.findings_by_step.get(place, ())
+        return view_of(context, self.selection.request, found)
 
 
 def current() -> Current:
@@ -53,6 +57,8 @@ def current() -> Current:
     entry = traces.find(key, known)
     try:
         loaded = load(entry.path)
+    except ReadingStopped:
+        return Current(entry, None, None, colours, f"{key[:200]}: reading it was stopped", True)
     except FileNotFoundError:
         return Current(entry, None, None, colours, f"there is no recording {key[:200]!r}")
     except (TraceFormatError, OSError, ValueError) as error:

@@ -1,30 +1,31 @@
-"""Findings: grouped by cause, most harmful first, each with its consequences and its steps."""
+"""Findings: grouped by cause, most harmful first, each with its consequences and its steps.
+
+Covered: the filter, the strip over all steps, the export of what is shown, the list of causes. Not covered: what one
+cause shows when it is opened (:mod:`workbench.panes.cause_pane`).
+"""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 
 import streamlit as st
 
-from workbench import urlstate
-from workbench.causes import CauseGroup, group_causes
-from workbench.cells import cells_of
+from engine.checks.finding import Finding
+from engine.trace.findings_json import finding_to_line
+from workbench.causes import CauseGroup
 from workbench.current import Current, current
-from workbench.figures.strip import step_strip
+from workbench.figures.lane_strip import lane_strip
+from workbench.finding_filter import FindingFilter
 from workbench.glossary import explain
+from workbench.lanes import MOST_LANES, bin_width, cause_lanes
 from workbench.loaded import Loaded
-from workbench.outcome import Outcome, mark
-from workbench.pages_folder import INSPECTOR, RUN, link, open_page
-from workbench.panes.explanation import draw_explanation
-from workbench.panes.finding_box import draw_finding
+from workbench.pages_folder import RUN, link
+from workbench.panes.cause_pane import draw_cause, visit
+from workbench.panes.filter_bar import asked, clear, draw_filter, draw_verdicts, words_of
 from workbench.panes.picking import draw
-from workbench.selection import go_to
-from workbench.tokens import message
+from workbench.tokens import for_markdown, message
 from workbench.traces import safe_name
-from workbench.verdict import sentence
-
-KINDS = ("everything", "fault", "latent", "near-tie")
-LISTED = 200  # findings of one cause
+from workbench.verdict import plural
 
 
 def draw_findings() -> None:
@@ -32,46 +33,90 @@ def draw_findings() -> None:
     now = current()
     if now.loaded is None or now.selection is None:
         return
-    groups = group_causes(now.loaded.report.findings)
-    shown = _filtered(groups)
-    _toolbar(now, groups, shown)
-    if not groups:
+    if now.loaded.groups:
+        wanted, problem = asked()
+        shown = now.loaded.kept(wanted)
+        draw_filter(now.loaded, wanted, problem)
+        _draw_toolbar(now, now.loaded, wanted, shown)
+        if shown:
+            _draw_overview(now, now.loaded, shown)
+        else:
+            _draw_no_match(now.loaded, wanted)
+        for number, group in enumerate(shown):
+            draw_cause(now, group, expanded=number == 0)
+    else:
         _draw_clean(now.loaded)
-    elif not shown:
-        st.info("No finding matches the filter; choose “everything” to see all.")
-    for number, group in enumerate(shown):
-        _draw_group(now, group, number)
     _draw_skipped(now.loaded)
 
 
-def _filtered(groups: list[CauseGroup]) -> list[CauseGroup]:
-    kind = urlstate.choice("show", KINDS, KINDS[0])
-    return [g for g in groups if kind in (KINDS[0], str(g.verdict))]
-
-
-def _toolbar(now: Current, groups: list[CauseGroup], shown: list[CauseGroup]) -> None:
-    assert now.loaded is not None
+def _draw_toolbar(
+    now: Current, loaded: Loaded, wanted: FindingFilter, shown: list[CauseGroup]
+) -> None:
     assert now.entry is not None
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.segmented_control(
-            "show",
-            KINDS,
-            label_visibility="collapsed",
-            required=True,
-            **urlstate.widget("show", urlstate.choice("show", KINDS, KINDS[0])),
-        )
-        st.caption(f"{len(shown)} of {len(groups)} causes", help=explain("cause"))
-        report = now.loaded.report
+    count = sum(len(g.findings) + len(g.consequences) for g in shown)
+    with st.container(horizontal=True, vertical_alignment="center", key="findings-toolbar"):
+        draw_verdicts(wanted)
+        st.caption(counts_text(loaded, shown, count), help=explain("cause"))
+        if not wanted.is_empty and shown:
+            st.button("Clear the filter", key="clear filter", on_click=clear)
         st.download_button(
-            "Export as JSON lines",
-            data=lambda: "\n".join(
-                json.dumps(f.to_json(), ensure_ascii=False) for f in report.findings
-            ),
+            f"Export {plural(count, 'finding')} as JSON lines",
+            data=lambda: exported(loaded, wanted),
             file_name=f"{safe_name(now.entry.key)}-findings.jsonl",
             mime="application/x-ndjson",
-            disabled=not report.findings,
-            help="one finding a line, as `ddtree check --format json` prints them",
+            on_click="ignore",
+            disabled=not count,
+            key="export findings",
+            help="what is shown, one finding a line, as `ddtree check --format json` prints them",
         )
+
+
+def counts_text(loaded: Loaded, shown: Sequence[CauseGroup], count: int) -> str:
+    """``2 of 3 causes · 40 of 51 findings, 30 of them consequences``."""
+    causes, total = len(loaded.groups), len(loaded.report.findings)
+    followers = sum(len(group.consequences) for group in shown)
+    parts = plural(causes, "cause") if len(shown) == causes else f"{len(shown)} of {causes} causes"
+    found = plural(count, "finding") if count == total else f"{count:,} of {total:,} findings"
+    follow = f", {followers:,} of them consequences" if followers else ""
+    return f"{parts} · {found}{follow}"
+
+
+def exported(loaded: Loaded, wanted: FindingFilter) -> str:
+    """The findings that are shown, in order of time, one a line."""
+    lines = map(finding_to_line, matching(loaded, wanted))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def matching(loaded: Loaded, wanted: FindingFilter) -> list[Finding]:
+    """The findings that a filter leaves, in order of time."""
+    found = loaded.report.findings
+    return [f for f in found if wanted.matches(f, loaded.live(f.step, f.rank))]
+
+
+def _draw_overview(now: Current, loaded: Loaded, shown: list[CauseGroup]) -> None:
+    """Where each cause occurs. One cause alone has the same strip in its own box."""
+    if len(shown) < 2:
+        return
+    steps = (loaded.all_steps[0], loaded.all_steps[-1])
+    lanes, targets = cause_lanes(shown, steps, ranks=len(loaded.ranks))
+    shared = bin_width(steps, len(lanes))
+    parts = [f"where each cause occurs in {plural(len(loaded.all_steps), 'step')}"]
+    parts += [f"{len(loaded.ranks)} ranks together"] if len(loaded.ranks) > 1 else []
+    parts += [f"{shared} steps a mark"] if shared > 1 else []
+    parts += [f"the first {MOST_LANES} causes"] if len(shown) > MOST_LANES else []
+    st.caption(f"{' · '.join(parts)} · a click goes to the cell")
+    draw(
+        lane_strip(lanes, steps, now.palette, now.selection.step if now.selection else None),
+        "causes strip",
+        "steps of each cause",
+        lambda number: visit(loaded, targets[number]),
+    )
+
+
+def _draw_no_match(loaded: Loaded, wanted: FindingFilter) -> None:
+    total = plural(len(loaded.report.findings), "finding")
+    st.info(for_markdown(f"Nothing matches the filter ({words_of(wanted)}); it hides all {total}."))
+    st.button("Clear the filter", key="clear filter", type="primary", on_click=clear)
 
 
 def _draw_clean(loaded: Loaded) -> None:
@@ -80,58 +125,6 @@ def _draw_clean(loaded: Loaded) -> None:
         f"({', '.join(loaded.report.checks)}). A run with an injected fault would fill this page."
     )
     link(RUN, "Make a run with a fault")
-
-
-def _draw_group(now: Current, group: CauseGroup, number: int) -> None:
-    assert now.loaded is not None
-    assert now.selection is not None
-    sign = f":red[{mark(Outcome.FAULT).glyph}] " if group.verdict == "fault" else ""
-    title = f"{sign}**{message(group.title)}** · {group.check} {group.name}"
-    with st.expander(title, expanded=number == 0):
-        first = group.findings[0]
-        context = None
-        if first.step is not None and first.rank is not None:
-            context = now.loaded.context(first.step, first.rank)
-        cells = None if context is None else cells_of(first, context)
-        with st.container(horizontal=True, vertical_alignment="center"):
-            st.markdown(message(sentence(first, cells)))
-            if st.button("Go to first", key=f"first {number}"):
-                go_to(first, rid=cells.request if cells else None)
-                open_page(INSPECTOR)
-        if first.hint:
-            st.markdown(f"**Hint:** {message(first.hint)}")
-        draw_explanation(first.check, first.diagnosis or first.verdict)
-        bars = now.loaded.bars(first.rank or 0)
-        faulty = set(group.steps)
-        own = [
-            type(bar)(bar.step, bar.accept_length, bar.requests, int(bar.step in faulty))
-            for bar in bars
-        ]
-        st.caption(f"found in {len(group.steps)} of {len(bars)} steps; a click goes there")
-        figure = step_strip(own, now.palette, now.selection.step)
-        draw(
-            figure,
-            f"strip {number}",
-            "steps with this finding",
-            lambda step: urlstate.put(step=step),
-        )
-        _draw_members(group, number)
-
-
-def _draw_members(group: CauseGroup, number: int) -> None:
-    left, right = st.columns(2, gap="medium")
-    with left:
-        st.markdown(f"**{len(group.findings)} findings of this cause**", help=explain("cause"))
-        with st.container(height=220, key=f"members {number}"):
-            for finding in group.findings[:LISTED]:
-                st.markdown(message(sentence(finding)))
-    with right:
-        st.markdown(f"**{len(group.consequences)} consequences**", help=explain("consequence"))
-        with st.container(height=220, key=f"consequences {number}"):
-            if not group.consequences:
-                st.caption("Nothing else follows from this cause.")
-            for finding in group.consequences[:LISTED]:
-                draw_finding(finding)
 
 
 def _draw_skipped(loaded: Loaded) -> None:

@@ -7,27 +7,35 @@ from __future__ import annotations
 import streamlit as st
 
 from workbench import traces, urlstate
-from workbench.cells import cells_of
 from workbench.current import Current
 from workbench.glossary import explain
 from workbench.loaded import Loaded
+from workbench.loading import read_on
 from workbench.outcome import Outcome, mark
-from workbench.selection import Selection, go_to
+from workbench.pages_folder import INSPECTOR, link
+from workbench.selection import Selection, go_to, place_of
 from workbench.tokens import for_markdown, message
-from workbench.verdict import Headline, Level, headline, leading
+from workbench.verdict import Headline, Level
 
 PATH_HELP = "Pick a recording, or type the path of one: .ddtree.arrow, .jsonl, a snapshot, or a folder of ranks."
 
 
-def draw_header(current: Current) -> None:
-    """Pickers, verdict, and one sentence where something is missing."""
+def draw_header(current: Current, *, calm: bool = False) -> None:
+    """Pickers, verdict, and one sentence where something is missing. ``calm``: the page is not about
+    the recording, so that its verdict is one line and a link.
+    """
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="header"):
         _trace_picker(current)
         if current.loaded is not None and current.selection is not None:
             _rank_picker(current.loaded, current.selection)
             _step_picker(current.loaded, current.selection)
             _request_picker(current, current.selection)
-    draw_verdict(current)
+    if current.loaded is None:
+        _draw_missing(current)
+    elif calm:
+        _draw_open_recording(current, current.loaded)
+    else:
+        draw_verdict(current, current.loaded)
 
 
 def _trace_picker(current: Current) -> None:
@@ -41,7 +49,7 @@ def _trace_picker(current: Current) -> None:
         accept_new_options=True,
         placeholder="path of a recording",
         help=PATH_HELP,
-        width=330,
+        width=330 if current.loaded is None or len(current.loaded.ranks) < 2 else 240,
         **_selecting("trace", key),
     )
 
@@ -141,16 +149,13 @@ def _request_picker(current: Current, selection: Selection) -> None:
         )
 
 
-def draw_verdict(current: Current) -> None:
+def draw_verdict(current: Current, loaded: Loaded) -> None:
     """The sentence, what follows from it, and the way to the place."""
-    if current.loaded is None:
-        _draw_missing(current)
-        return
-    line = headline_of(current.loaded)
+    line = loaded.headline
     with st.container(horizontal=True, vertical_alignment="center", key="verdict"):
         draw_line(line)
         if line.finding is not None:
-            rid, node = place_of(current.loaded)
+            rid, node = loaded.place_of(line.finding)
             st.button(
                 "Go there",
                 key="go there",
@@ -162,8 +167,25 @@ def draw_verdict(current: Current) -> None:
             )
     for note in current.selection.notes if current.selection else ():
         st.caption(for_markdown(note))
-    if current.loaded.trace.truncated:
+    if loaded.trace.truncated:
         st.caption("The recording ends within a step: the complete steps before it are shown.")
+
+
+def _draw_open_recording(current: Current, loaded: Loaded) -> None:
+    """What is open above, in one quiet line that leads to the place."""
+    assert current.entry is not None
+    line = loaded.headline
+    place = {} if line.finding is None else place_of(line.finding, *loaded.place_of(line.finding))
+    sign = SIGNS.get(line.level, "")
+    if line.level is Level.FAULT:
+        sign = f":red[{sign}]"
+    name = for_markdown(current.entry.key)
+    with st.container(key="verdict"):
+        text = f"Open recording: **{name}** · {sign} {message(line.sentence)} →"
+        link(INSPECTOR, text, **place)
+
+
+SIGNS = {Level.FAULT: mark(Outcome.FAULT).glyph, Level.CLEAN: "✓"}
 
 
 def draw_line(line: Headline) -> None:
@@ -174,7 +196,7 @@ def draw_line(line: Headline) -> None:
         Level.CLEAN: st.success,
         Level.EMPTY: st.info,
     }[line.level]
-    sign = {Level.FAULT: f"{mark(Outcome.FAULT).glyph} ", Level.CLEAN: "✓ "}.get(line.level, "")
+    sign = f"{SIGNS[line.level]} " if line.level in SIGNS else ""
     more = "".join(f"  \n{message(text)}" for text in (line.cause, line.detail) if text)
     draw(f"{sign}**{message(line.sentence)}**{more}")
 
@@ -182,25 +204,10 @@ def draw_line(line: Headline) -> None:
 def _draw_missing(current: Current) -> None:
     if current.problem:
         st.warning(message(current.problem))
+        if current.stopped:
+            st.button("Read it", key="read on", on_click=read_on)
         st.caption("Pick another recording above, type a path, import a snapshot, or make a run.")
     else:
         st.info(
             "No recording yet: make a run, import a snapshot, or type the path of a recording above."
         )
-
-
-def headline_of(loaded: Loaded) -> Headline:
-    """The verdict of a whole recording."""
-    finding = leading(loaded.report)
-    if finding is None or finding.step is None or finding.rank is None:
-        return headline(loaded.report)
-    return headline(loaded.report, cells_of(finding, loaded.context(finding.step, finding.rank)))
-
-
-def place_of(loaded: Loaded) -> tuple[str | None, int | None]:
-    """Request and node that the verdict's finding first shows at."""
-    finding = leading(loaded.report)
-    if finding is None or finding.step is None or finding.rank is None:
-        return None, None
-    pair = cells_of(finding, loaded.context(finding.step, finding.rank))
-    return (finding.request or (pair.request if pair else None)), finding.where.node

@@ -8,6 +8,7 @@ import streamlit as st
 
 from workbench.current import Current, current
 from workbench.panes.acceptance_pane import draw_acceptance, draw_node_table
+from workbench.panes.drafter_pane import draw_curve, draw_marginals
 from workbench.panes.mask_pane import draw_mask
 from workbench.panes.node_bar import draw_node_bar
 from workbench.panes.offsets_pane import draw_offsets
@@ -48,6 +49,11 @@ def _draw_step(now: Current) -> None:
         draw_offsets(view, colours, selection.node)
     with right:
         draw_node_table(view)
+    left, right = st.columns([6, 5], gap="medium")
+    with left:
+        draw_marginals(now.loaded, view, colours)
+    with right:
+        draw_curve(now.loaded, view.step.rank, colours)
     draw_text(now.loaded, selection)
 
 

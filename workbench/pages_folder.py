@@ -11,6 +11,7 @@ from workbench import urlstate
 PAGES = Path(__file__).resolve().parents[1] / "pages"
 INSPECTOR, MASK_DIFF, FINDINGS = "step_inspector.py", "mask_diff.py", "findings.py"
 RUN, SNAPSHOTS = "run.py", "snapshots.py"
+ASKED = "asked page"
 
 
 def open_page(name: str) -> None:
@@ -18,9 +19,21 @@ def open_page(name: str) -> None:
     st.switch_page(PAGES / name, query_params=_kept())
 
 
-def link(name: str, label: str) -> None:
-    """A link to another page that keeps the selection."""
-    st.page_link(PAGES / name, label=label, query_params=_kept())
+def link(name: str, label: str, **place: str) -> None:
+    """A link to another page that keeps the selection, but for what ``place`` says."""
+    st.page_link(PAGES / name, label=label, query_params={**_kept(), **place})
+
+
+def ask_for(name: str) -> None:
+    """Open a page at the start of the next run, for callbacks, which cannot leave a page."""
+    st.session_state[ASKED] = name
+
+
+def open_asked() -> None:
+    """Leave for the page that a callback asked for."""
+    name = st.session_state.pop(ASKED, None)
+    if name is not None:
+        open_page(name)
 
 
 def _kept() -> dict[str, str]:

@@ -4,26 +4,35 @@ written.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
-from engine.decoding.session import DRAFTERS, METHODS, RunSettings
+from engine.decoding.session import METHODS, RunSettings
+from engine.drafters.catalog import DRAFTERS
 from engine.faults import FAULTS, describe
 from engine.trace.errors import TraceFormatError
 from workbench import urlstate
-from workbench.figures.strip import step_strip
+from workbench.figures.strip import StepBar, step_strip
 from workbench.glossary import explain
-from workbench.header import draw_line, headline_of
-from workbench.loaded import load
+from workbench.header import draw_line
+from workbench.loading import load
 from workbench.outcome import Outcome, mark
 from workbench.pages_folder import INSPECTOR, open_page
+from workbench.panes.drafter_pane import draw_curve
 from workbench.panes.picking import draw
 from workbench.runs import Job, State, Written, store
 from workbench.theme import palette
 from workbench.tokens import for_markdown, message, visible
 from workbench.traces import traces_folder
+from workbench.verdict import plural
 
 NO_FAULT = "none"
 PROMPT = "Write a short poem about the ocean."
+DRAFTER_HELP = (
+    "dflash: the one that comes with smollm2; oracle: the target itself, made wrong on purpose; "
+    "prompt-lookup: what followed the same tokens before"
+)
 POLL = "500ms"
 
 
@@ -69,9 +78,7 @@ def _draw_form() -> None:
         first, second = st.columns(2)
         with first:
             method = st.selectbox("method", METHODS)
-            drafter = st.selectbox(
-                "drafter", DRAFTERS, help="oracle: the target itself, made wrong on purpose"
-            )
+            drafter = st.selectbox("drafter", DRAFTERS, key="drafter", help=DRAFTER_HELP)
             budget = st.number_input(
                 "budget, nodes", 1, 256, 16, key="budget", help=explain("budget")
             )
@@ -143,17 +150,23 @@ def _follow(job_id: str) -> None:
 
 
 def _draw_job(job: Job) -> None:
+    st.markdown(f"**This run** · recording {for_markdown(job.key)}")
+    bars = None
     if job.state is State.FAILED:
         st.error(message(job.error))
         st.caption(
             "Change the settings on the left and run again, or open another recording above."
         )
     else:
-        _draw_result(job)
-    _draw_texts(job)
+        bars = _draw_result(job)
+    _draw_texts(job, bars)
+    if bars is not None:
+        loaded = load(job.trace_path)
+        draw_curve(loaded, loaded.ranks[0], palette(st.context.theme.type))
 
 
-def _draw_result(job: Job) -> None:
+def _draw_result(job: Job) -> Sequence[StepBar] | None:
+    """What came of a run; its strip with the steps at fault, None where it cannot be read back."""
     if job.state is State.STOPPED:
         st.warning(f"Stopped after {len(job.bars)} recorded steps; they are kept.")
     elif job.summary is not None:
@@ -162,17 +175,19 @@ def _draw_result(job: Job) -> None:
         st.markdown(f"**{result_text(job)}** · {seconds}")
     if not job.bars:
         st.caption("No verify step was recorded, so there is nothing to inspect.")
-        return
+        return None
     try:
-        draw_line(headline_of(load(job.trace_path)))
-    except (TraceFormatError, OSError) as error:
+        loaded = load(job.trace_path)
+    except (TraceFormatError, OSError, ValueError) as error:
         st.warning(message(f"The recording cannot be read back: {error}"))
-        return
+        return None
+    draw_line(loaded.headline)
     if st.button("Open in the inspector", type="primary", key="open result"):
         urlstate.put(
             trace=job.key, rank=None, step=None, request=None, node=None, left=None, right=None
         )
         open_page(INSPECTOR)
+    return loaded.bars(loaded.ranks[0])
 
 
 def result_text(job: Job) -> str:
@@ -190,7 +205,8 @@ def result_text(job: Job) -> str:
     )
 
 
-def _draw_texts(job: Job) -> None:
+def _draw_texts(job: Job, bars: Sequence[StepBar] | None = None) -> None:
+    """``bars``: those of the recording, with faults; else those of the run as it goes."""
     for rid in dict.fromkeys((*job.plain, *job.tree)):
         plain, tree = job.plain.get(rid, Written()), job.tree.get(rid, Written())
         at = first_difference(plain.tokens, tree.tokens)
@@ -208,16 +224,17 @@ def _draw_texts(job: Job) -> None:
                 f"{for_markdown(rid)} · {job.settings.method} · {len(tree.tokens)} tokens{note}"
             )
             st.code(marked(job, tree, at), language=None, wrap_lines=True)
-    if job.bars:
-        lengths = [
-            bar.accept_length / max(bar.requests, 1) for bar in job.bars if bar.accept_length
-        ]
+    shown = bars or job.bars
+    if shown:
+        lengths = [bar.accept_length / max(bar.requests, 1) for bar in shown if bar.accept_length]
         mean = sum(lengths) / max(len(lengths), 1)
+        faulty = sum(bar.faults > 0 for bar in shown)
         st.caption(
-            f"accepted length of each step · mean {mean:.2f} tokens a step",
+            f"accepted length of each step · mean {mean:.2f} tokens a step"
+            + (f" · {faulty} of {plural(len(shown), 'step')} at fault" if bars else ""),
             help=explain("accepted length"),
         )
-        figure = step_strip(job.bars, palette(st.context.theme.type), None)
+        figure = step_strip(shown, palette(st.context.theme.type), None)
         draw(figure, "run strip", "accepted length of each step")
 
 

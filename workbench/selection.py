@@ -80,8 +80,19 @@ def go_to(finding: Finding, *, rid: str | None = None, node: int | None = None) 
     """Select the place of a finding. ``rid``, ``node``: where a finding of the whole step first
     shows.
     """
-    chosen_rid, chosen_node = finding.request or rid, finding.where.node if node is None else node
-    urlstate.put(step=finding.step, rank=finding.rank, request=chosen_rid, node=chosen_node)
+    blank = dict.fromkeys(("step", "rank", "request", "node"))
+    urlstate.put(**{**blank, **place_of(finding, rid, node)})
+
+
+def place_of(finding: Finding, rid: str | None, node: int | None) -> dict[str, str]:
+    """The selection of a finding's place as the URL holds it; see :func:`go_to`."""
+    values = {
+        "step": finding.step,
+        "rank": finding.rank,
+        "request": finding.request or rid,
+        "node": finding.where.node if node is None else node,
+    }
+    return {name: str(value) for name, value in values.items() if value is not None}
 
 
 def pick_node(node: int | None) -> None:

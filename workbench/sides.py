@@ -13,7 +13,8 @@ import numpy as np
 from engine.layout import UNREAD, VISIBLE, MaskKind, MaskView
 from workbench import traces
 from workbench.figures.mask_codes import Codes, difference
-from workbench.loaded import Loaded, load
+from workbench.loaded import Loaded
+from workbench.loading import load
 from workbench.stepview import StepView, view_of
 
 KINDS = (MaskKind.INTENDED, MaskKind.BUILT, MaskKind.ADDRESSED)
@@ -59,13 +60,14 @@ def loaded_of(side: Side, selected: Loaded) -> Loaded:
 
 def view_of_side(side: Side, loaded: Loaded) -> StepView | None:
     """The request of a side; None where the recording does not hold it."""
-    if (side.step, side.rank) not in loaded.keys:
+    if not loaded.has(side.step, side.rank):
         return None
     context = loaded.context(side.step, side.rank)
     rids = [request.rid for request in context.step.requests]
     if side.rid not in rids:
         return None
-    return view_of(context, rids.index(side.rid), loaded.report.findings)
+    found = loaded.findings_by_step.get((side.step, side.rank), ())
+    return view_of(context, rids.index(side.rid), found)
 
 
 @dataclass(frozen=True, eq=False)

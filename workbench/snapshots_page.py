@@ -14,10 +14,12 @@ from engine.trace.snapshot import Snapshot, SnapshotSummary, export_snapshot, im
 from workbench import traces, urlstate
 from workbench.causes import group_causes
 from workbench.current import Current, current, reason
-from workbench.header import draw_line, headline_of
-from workbench.loaded import Loaded, load
+from workbench.header import draw_line
+from workbench.loaded import Loaded
+from workbench.loading import load
 from workbench.pages_folder import INSPECTOR, RUN, link, open_page
 from workbench.report import build_report
+from workbench.snapshot_words import listed
 from workbench.tokens import for_markdown, message
 from workbench.traces import imports_folder, key_of, safe_name
 
@@ -126,7 +128,7 @@ def _draw_summary(loaded: Loaded, summary: SnapshotSummary) -> None:
     st.markdown(f"**What goes in:** step {names}{more}{context}; {summary.findings} findings")
     st.markdown("\n".join(f"- {for_markdown(text)}" for text in summary.included))
     if summary.left_out:
-        st.markdown(f"**What is left out:** {for_markdown(', '.join(summary.left_out))}")
+        st.markdown(f"**What is left out:** {for_markdown(listed(summary.left_out))}")
     else:
         st.warning("Prompts, texts and the command go in: look at them before you share the file.")
     with st.expander(f"{len(summary.members)} files, {size_text(summary.size)} packed"):
@@ -182,7 +184,7 @@ def _take(name: str, data: bytes) -> None:
             f"{name[:100]}: {count} steps, {len(snapshot.findings)} findings recorded in it"
         )
     )
-    draw_line(headline_of(load(traces.find(key, traces.entries()).path)))
+    draw_line(load(traces.find(key, traces.entries()).path).headline)
     if st.button("Open in the inspector", type="primary", key="open import"):
         _open(key, selection if isinstance(selection, str) else "")
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from engine.models.cache import cache_folder, expanded
-
 SUFFIXES = (".ddtree.arrow", ".jsonl", ".ddtree.zip", ".zip")
 FIRST = "story-16-4-verify-width"  # shown when nothing was chosen
 VARIABLE = "DDTREE_TRACES"
@@ -43,7 +41,16 @@ class Entry:
 def traces_folder() -> Path:
     """``$DDTREE_TRACES``, or a folder in the user's cache; it need not exist."""
     chosen = os.environ.get(VARIABLE)
-    return expanded(chosen) if chosen else cache_folder() / "traces"
+    if chosen:
+        return _expanded(chosen)
+    from engine.models.cache import cache_folder  # slow to import
+
+    return cache_folder() / "traces"
+
+
+def _expanded(text: str) -> Path:
+    """``~`` and ``~user`` made out where there is such a user; any other text as it is."""
+    return Path(os.path.expanduser(text))
 
 
 def imports_folder() -> Path:
@@ -91,7 +98,7 @@ def entries() -> list[Entry]:
 def find(key: str, known: list[Entry]) -> Entry:
     """The entry of a name; any other text is a path."""
     by_key = {entry.key: entry for entry in known}
-    return by_key.get(key) or Entry(key, expanded(key), Origin.PATH)
+    return by_key.get(key) or Entry(key, _expanded(key), Origin.PATH)
 
 
 def default_key(known: list[Entry]) -> str | None:

@@ -12,7 +12,8 @@ from typing import Any
 import streamlit as st
 
 SELECTION = ("trace", "rank", "step", "request", "node")
-VIEWS = ("mask", "prefix", "weights", "show", "left", "right", "rows", "columns", "run")
+FILTER = ("show", "checks", "diagnoses", "effects", "requests", "ranks", "steps", "words")
+VIEWS = ("mask", "prefix", "weights", "left", "right", "rows", "columns", "run", *FILTER)
 KNOWN = (*SELECTION, *VIEWS)
 COPY = "url copy"
 MAX_LENGTH = 1000  # characters of one value

@@ -99,7 +99,7 @@ def _scope(report: Report, finding: Finding) -> str:
     followed = sum(f.consequence_of is not None for f in report.faults)
     parts = [
         f"effect: {EFFECTS[finding.effect]}",
-        f"{steps} of {plural(report.steps, 'step')} at fault",
+        f"{steps:,} of {plural(report.steps, 'step')} at fault",
     ]
     if others:
         parts.append(plural(others, "other cause"))
@@ -125,5 +125,5 @@ def _lacking(finding: Finding) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """``1 step``, ``2 steps``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    """``1 step``, ``2 steps``, ``10,000 steps``."""
+    return f"{number} {noun}" if number == 1 else f"{number:,} {noun}s"

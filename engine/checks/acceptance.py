@@ -11,7 +11,7 @@ import numpy as np
 from engine.checks.context import Spec, StepContext, count_differences, first_difference
 from engine.checks.finding import Effect, Finding, Where
 from engine.checks.links import recorded_links, walk
-from engine.checks.paths import committable, implied_nodes, recorded_nodes, until_stop
+from engine.checks.paths import implied_nodes, kept_paths, recorded_nodes, until_stop
 from engine.oracle import walk_tree
 from engine.step import Int64
 
@@ -30,10 +30,7 @@ def run(spec: Spec, context: StepContext) -> Iterable[Finding]:
         if found is None:
             continue
         expected = implied_nodes(context, request)
-        if expected is not None and found not in (
-            expected,
-            until_stop(context, request, expected),
-        ):
+        if expected not in (None, found) and found != until_stop(context, request, expected):
             yield _finding(spec, context, request, found, expected)
         else:
             yield from _length(spec, context, request, found)
@@ -180,7 +177,7 @@ def _length(spec: Spec, context: StepContext, request: int, found: list[int]) ->
     if lengths is None or request >= len(lengths):
         return
     length = int(lengths[request])
-    if length in {len(path) for path in committable(context, request, found)}:
+    if length in {len(path) for path in kept_paths(context, request)}:
         return
     yield spec.finding(
         context,

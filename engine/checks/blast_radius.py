@@ -12,6 +12,7 @@ import numpy as np
 
 from engine.checks.context import StepContext
 from engine.checks.finding import Effect, Finding
+from engine.checks.logit_rows import flat_rows, not_finite_rows
 from engine.checks.overwrites import lost_rows, overwrites_prefix, overwritten
 from engine.checks.paths import recorded_nodes
 from engine.layout import VISIBLE
@@ -103,10 +104,8 @@ def _own_rows(context: StepContext, request: int, check: str) -> set[int]:
     if check == "I3":
         return set(range(len(real)))
     if check == "I9":
-        finite = context.step.outcome.finite_rows
-        return {
-            r - real.start for r in real if finite is not None and r < len(finite) and not finite[r]
-        }
+        lost = {*not_finite_rows(context), *flat_rows(context)}
+        return {row - real.start for row in real if row in lost}
     if check == "I16" and overwrites_prefix(context, request):
         return set(
             range(len(real))
@@ -118,7 +117,8 @@ def _own_rows(context: StepContext, request: int, check: str) -> set[int]:
         wrong = set(context.difference(view, request).cells[:, 0].tolist())
         return wrong | set(np.flatnonzero((view.cells < 0).all(axis=1)).tolist())
     if check in ("I5", "I8") and inputs.custom_mask is not None:
-        return set(context.difference(context.built[request], request).cells[:, 0].tolist())
+        difference = context.built_difference(request)
+        return set() if difference is None else set(difference.cells[:, 0].tolist())
     if check == "I10" and inputs.positions is not None:
         mine = inputs.positions[real.start : real.stop]
         return set(np.flatnonzero(mine != context.oracle.positions(request)[: len(mine)]).tolist())

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from engine.checks.context import Spec, StepContext
 from engine.checks.finding import Effect, Finding, Where
-from engine.checks.paths import committable, outside, recorded_nodes
+from engine.checks.paths import kept_paths, outside, recorded_nodes
 from engine.step import Int64
 
 
@@ -43,7 +43,7 @@ def _bonus(spec: Spec, context: StepContext, request: int) -> Iterable[Finding]:
     if bonuses is None or predict is None or nodes is None or request >= len(bonuses):
         return
     start, found = context.oracle.rows(request).start, int(bonuses[request])
-    ends = [start + path[-1] for path in committable(context, request, nodes)]
+    ends = [start + path[-1] for path in kept_paths(context, request)]
     row = ends[0]
     if row >= len(predict) or found in [int(predict[end]) for end in ends if end < len(predict)]:
         return

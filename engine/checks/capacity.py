@@ -12,6 +12,7 @@ from engine.step import Int64
 
 INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 GUESSED = ("int32", "uint32")  # integers that offsets are computed in where the record names others
+LARGEST = {kind: int(np.iinfo(kind).max) for kind in INTEGERS}
 HINTS = {
     "offset-overflow": "The offset does not fit the integers that it is computed in: use 64 bits.",
     "buffer-without-draft-columns": "The buffer was sized for the context alone: each row also holds one column a "
@@ -34,7 +35,7 @@ def _overflow(spec: Spec, context: StepContext) -> Iterator[Finding]:
     recorded = _recorded_kind(context)
     for kind in dict.fromkeys((recorded, *GUESSED)):
         wrapped = None if kind is None else _wrap(true, kind)
-        if wrapped is None or np.array_equal(wrapped, true):
+        if wrapped is None or wrapped is true or np.array_equal(wrapped, true):
             continue
         if kind == recorded or (found is not None and np.array_equal(found, wrapped)):
             large = np.flatnonzero(wrapped != true)
@@ -69,7 +70,9 @@ def _recorded_kind(context: StepContext) -> str | None:
 
 
 def _wrap(numbers: Int64, kind: str) -> Int64:
-    """The numbers as integers of that kind hold them."""
+    """The numbers, none of them negative, as integers of that kind hold them."""
+    if int(numbers[-1]) <= LARGEST[kind]:  # they ascend
+        return numbers
     wrapped: Int64 = numbers.astype(kind).astype(np.int64)
     return wrapped
 
@@ -82,7 +85,7 @@ def _buffer(spec: Spec, context: StepContext) -> Iterator[Finding]:
     geometry = context.oracle.geometry
     needed = int(geometry.mask_indptr[-1])
     if longest is not None and not geometry.qlen_only:
-        needed = max(needed, int((q_lens * (longest + q_lens)).sum()))
+        needed = max(needed, sum(rows * (longest + rows) for rows in q_lens.tolist()))
     if capacity >= needed:
         return
     without = longest is not None and capacity == int(q_lens.sum()) * longest
@@ -112,7 +115,12 @@ def _rope(spec: Spec, context: StepContext) -> Iterator[Finding]:
     table, recorded = context.step.config.max_position, context.step.inputs.positions
     if table is None:
         return
+    rows = [] if recorded is None else recorded.tolist()
+    inside = min(rows, default=0) >= 0 and max(rows, default=-1) < table
     for request in context.readable:
+        first = context.step.requests[request].prefix_len
+        if inside and first >= 0 and first + context.oracle.trees[request].height < table:
+            continue
         places = context.oracle.positions(request)[: context.oracle.num_verified(request)]
         real = context.oracle.real_rows(request)
         if recorded is not None:  # padding rows may stand anywhere within the table

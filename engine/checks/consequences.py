@@ -25,13 +25,17 @@ def vanishes_with(spec: Spec, finding: Finding, context: StepContext) -> str | N
         repaired = REPAIRS[cause](context)
         if repaired is None:
             continue
-        again = spec.run(spec, StepContext(repaired, context.previous, [], context.damaged))
+        again = spec.run(spec, _with(repaired, context))
         if not any(
             other.request == finding.request and other.where.layer == finding.where.layer
             for other in again
         ):
             return cause
     return None
+
+
+def _with(repaired: VerifyStep, context: StepContext) -> StepContext:
+    return StepContext(repaired, context.previous, [], context.damaged, context.earlier)
 
 
 def _earlier(finding: Finding, context: StepContext) -> list[str]:

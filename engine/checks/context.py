@@ -1,21 +1,33 @@
-"""What a check is given, and the shape of a check."""
+"""What a check is given: one step with its oracle, the step before it, and the findings so far.
+
+Everything that is derived from the step is derived once, when it is first asked for; nobody may change it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from functools import cached_property, wraps
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from engine.checks.finding import Effect, Finding, Verdict, Where
-from engine.layout import UNREAD, VISIBLE, MaskView, addressed_mask, built_mask
+from engine.checks.differences import Difference as Difference
+from engine.checks.differences import assumed as assumed
+from engine.checks.differences import count_differences as count_differences
+from engine.checks.differences import first_difference as first_difference
+from engine.checks.differences import same as same
+from engine.checks.fast_clean import mask_is_intended
+from engine.checks.finding import Finding, Verdict, Where
+from engine.checks.spec import Spec as Spec
+from engine.checks.spec import lookup as lookup
+from engine.checks.spec import rows_known as rows_known
+from engine.layout import UNREAD, MaskView, addressed_mask, built_mask
 from engine.oracle import Oracle
-from engine.step import Int64, Request, VerifyStep
+from engine.step import Request, VerifyStep
 
 MAX_CELLS = 64  # cells that a finding lists
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -26,25 +38,45 @@ class Damage:
     step: int
 
 
-@dataclass(frozen=True, eq=False)
-class Difference:
-    """Cells of one request's real rows in which two masks differ."""
+def once(derive: Callable[[StepContext, int], T]) -> Callable[[StepContext, int], T]:
+    """``derive(context, request)``, which depends on the step alone, from now on derived once a step and request."""
 
-    view: MaskView
-    cells: Int64  # [n, 2] local row, column; row-major
-    expected: Int64  # [n] 0 or 1
-    found: Int64  # [n] 0, 1 or UNREAD
+    @wraps(derive)
+    def derived(context: StepContext, request: int) -> T:
+        key = derive, request
+        try:
+            value: T = context.memo[key]
+        except KeyError:
+            value = context.memo[key] = derive(context, request)
+        return value
 
-    @property
-    def extra(self) -> bool:
-        """Every differing cell is visible and should not be."""
-        return bool((self.found == VISIBLE).all())
+    return derived
 
 
-def assumed(view: MaskView) -> NDArray[np.bool_]:
-    """Cells that are visible although no byte was read for them, bool [q_len, prefix_len + q_len]."""
-    unread: NDArray[np.bool_] = np.logical_and(view.bytes < 0, view.cells == VISIBLE)
-    return unread
+def once_a_step(derive: Callable[[StepContext], T]) -> Callable[[StepContext], T]:
+    """The same for what is derived from the whole step."""
+
+    @wraps(derive)
+    def derived(context: StepContext) -> T:
+        if derive not in context.memo:
+            context.memo[derive] = derive(context)
+        value: T = context.memo[derive]
+        return value
+
+    return derived
+
+
+class _Views(dict[int, MaskView]):
+    """Masks by request, each made when it is first asked for."""
+
+    def __init__(self, requests: list[int], make: Callable[[int], MaskView]):
+        self._requests, self._make = requests, make
+
+    def __missing__(self, request: int) -> MaskView:
+        if request not in self._requests:
+            raise KeyError(request)
+        self[request] = self._make(request)
+        return self[request]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,16 +87,31 @@ class StepContext:
     previous: VerifyStep | None = None
     found: list[Finding] = field(default_factory=list)  # by the checks that ran before, in order
     damaged: Mapping[str, Damage] = field(default_factory=dict)  # by request id, from earlier steps
+    made: StepContext | None = None  # the step before by itself, where it was looked at already
+    memo: dict[Any, Any] = field(default_factory=dict, init=False)  # of :func:`once`
 
     @cached_property
     def oracle(self) -> Oracle:
         """The reference for this step."""
         return Oracle(self.step)
 
+    def by_itself(self) -> StepContext:
+        """The same step without the one before and without findings; what was derived from it is shared."""
+        alone = StepContext(self.step)
+        vars(alone).update(oracle=self.oracle, memo=self.memo)
+        return alone
+
+    @cached_property
+    def earlier(self) -> StepContext | None:
+        """The step before by itself."""
+        if self.made is not None and self.made.step is self.previous:
+            return self.made
+        return None if self.previous is None else StepContext(self.previous)
+
     @cached_property
     def well_formed(self) -> tuple[bool, ...]:
         """Per live request: every node reaches the root. Where not, the later references are undefined."""
-        return tuple(bool((tree.depths >= 0).all()) for tree in self.oracle.trees)
+        return tuple(all(tree.paths) for tree in self.oracle.trees)
 
     @cached_property
     def rows_known(self) -> bool:
@@ -76,10 +123,16 @@ class StepContext:
         """Live requests by number."""
         return range(self.step.raw_bs)
 
-    @property
+    @cached_property
     def readable(self) -> list[int]:
         """Live requests with a well-formed tree."""
         return [i for i in self.requests if self.well_formed[i]]
+
+    @cached_property
+    def stops(self) -> frozenset[int]:
+        """End-of-sequence tokens."""
+        known = self.step.config.eos_token_ids
+        return frozenset() if known is None else frozenset(known.tolist())
 
     def has(self, check: str, request: int | None) -> bool:
         """Whether a check found a fault in this step that concerns the request."""
@@ -94,35 +147,42 @@ class StepContext:
         rid = self.rid(request)
         return any(f.check == "I5" and f.request == rid and f.where.cells for f in self.found)
 
+    def number_before(self, request: int) -> int | None:
+        """Number of the same request in the step before, by its id."""
+        return self._numbers_before.get(self.step.requests[request].rid)
+
+    @cached_property
+    def _numbers_before(self) -> dict[str, int]:
+        before = () if self.previous is None else self.previous.requests
+        return {other.rid: i for i, other in reversed(list(enumerate(before)))}  # the first counts
+
     def previous_request(self, request: int) -> Request | None:
         """The same request in the step before, by its id."""
-        rid = self.step.requests[request].rid
-        before = () if self.previous is None else self.previous.requests
-        return next((other for other in before if other.rid == rid), None)
+        number = self.number_before(request)
+        return None if number is None or self.previous is None else self.previous.requests[number]
 
     def rid(self, request: int) -> str:
         """Id of a live request."""
         return self.step.requests[request].rid
 
     @cached_property
-    def built(self) -> dict[int, MaskView]:
+    def built(self) -> Mapping[int, MaskView]:
         """Built mask of each readable request."""
-        return {i: built_mask(self.step, self.oracle.geometry, i) for i in self.readable}
+        return _Views(self.readable, lambda i: built_mask(self.step, self.oracle.geometry, i))
 
     @cached_property
-    def intended(self) -> dict[int, MaskView]:
+    def intended(self) -> Mapping[int, MaskView]:
         """Intended mask of each readable request."""
-        return {i: self.oracle.intended(i) for i in self.readable}
+        return _Views(self.readable, self.oracle.intended)
 
     @cached_property
-    def addressed(self) -> dict[int, MaskView]:
+    def addressed(self) -> Mapping[int, MaskView]:
         """Addressed mask of each readable request."""
-        reads_prefix = self.oracle.reads_prefix()
-        geometry = self.oracle.geometry
-        return {
-            i: addressed_mask(self.step, geometry, i, reads_prefix=reads_prefix)
-            for i in self.readable
-        }
+        reads_prefix, geometry = self.oracle.reads_prefix(), self.oracle.geometry
+        return _Views(
+            self.readable,
+            lambda i: addressed_mask(self.step, geometry, i, reads_prefix=reads_prefix),
+        )
 
     def can_address(self) -> bool:
         """Whether everything that the address formula needs was recorded."""
@@ -140,11 +200,26 @@ class StepContext:
         """
         count = self.oracle.num_verified(request)
         want, have = self.intended[request].cells[:count], view.cells[:count]
-        differs = (want != np.where(have == UNREAD, 0, have)) & ~assumed(view)[:count]
+        differs = want != np.where(have == UNREAD, 0, have)
+        if differs.any():
+            differs &= ~assumed(view)[:count]
         cells = np.argwhere(differs).astype(np.int64)
         return Difference(
             view, cells, want[differs].astype(np.int64), have[differs].astype(np.int64)
         )
+
+    @once
+    def surely_intended(self, request: int) -> bool:
+        """Whether the buffer holds the intended mask, a 0 or a 1 a cell, as far as that is told at a glance."""
+        return mask_is_intended(self.step, self.oracle, request)
+
+    @once
+    def built_difference(self, request: int) -> Difference | None:
+        """Where the built mask differs from the intended one in the rows of real nodes, None where nowhere."""
+        if self.surely_intended(request):
+            return None
+        difference = self.difference(self.built[request], request)
+        return difference if len(difference.cells) else None
 
     def locate(self, request: int, difference: Difference) -> Where:
         """The first differing cell as a place."""
@@ -161,102 +236,3 @@ class StepContext:
             byte=None if byte < 0 else byte,
             cells=tuple((first_row + int(r), int(c)) for r, c in listed),
         )
-
-
-@dataclass(frozen=True)
-class Spec:
-    """A check: its id, the parts it consists of (each a tuple of field paths), and its function."""
-
-    id: str
-    name: str
-    parts: tuple[tuple[str, ...], ...]
-    run: Callable[[Spec, StepContext], Iterable[Finding]]
-    needs_rows: bool = True  # it has to know which rows are whose
-    needs_ranks: bool = False  # it compares several ranks of one step
-
-    def can_run(self, step: VerifyStep) -> bool:
-        """Whether the inputs of at least one part are there."""
-        return any(not self.missing(step, part) for part in self.parts)
-
-    def missing(self, step: VerifyStep, part: tuple[str, ...]) -> list[str]:
-        """Fields of a part that were not recorded."""
-        lacking = [path for path in part if lookup(step, path) is None]
-        if self.needs_ranks and step.world_size < 2:
-            lacking.append("several ranks")
-        return [*lacking, "config.budget"] if self.needs_rows and not rows_known(step) else lacking
-
-    def finding(
-        self,
-        context: StepContext,
-        request: int | None,
-        diagnosis: str,
-        message: str,
-        *,
-        effect: Effect,
-        verdict: Verdict = Verdict.FAULT,
-        **details: Any,
-    ) -> Finding:
-        """A finding of this check about a request, or about the whole step."""
-        return Finding(
-            check=self.id,
-            name=self.name,
-            verdict=verdict,
-            step=context.step.step,
-            rank=context.step.rank,
-            request=None if request is None else context.step.requests[request].rid,
-            diagnosis=diagnosis,
-            message=message,
-            effect=effect,
-            **details,
-        )
-
-
-def lookup(step: VerifyStep, path: str) -> Any:
-    """Value at a dotted path such as ``inputs.qo_indptr``; ``requests.x`` is the first request's that has one."""
-    values: list[Any] = [step]
-    for name in path.split("."):
-        values = [getattr(value, name) for value in values]
-        values = [item for value in values for item in (value if name == "requests" else (value,))]
-        values = [value for value in values if value is not None]
-    return values[0] if values else None
-
-
-PER_ROW = (
-    "inputs.input_ids",
-    "inputs.positions",
-    "inputs.out_cache_loc",
-    "outcome.target_predict",
-)
-
-
-def rows_known(step: VerifyStep) -> bool:
-    """Whether the rows of each request follow from the trees and the settings.
-
-    Static rows are budget + 1. Without the budget one row a node is taken for granted, unless everything that was
-    recorded about rows says otherwise.
-    """
-    if step.config.budget is not None or step.config.verify_rows == "ragged":
-        return True
-    geometry = Oracle(step).geometry
-    counts = [len(array) for path in PER_ROW if (array := lookup(step, path)) is not None]
-    if step.inputs.qo_indptr is not None and len(step.inputs.qo_indptr):
-        counts.append(int(step.inputs.qo_indptr[-1]))
-    if counts or step.inputs.custom_mask is None:
-        return not counts or int(geometry.qo_indptr[-1]) in counts
-    ends = geometry.byte_indptr if geometry.bits else geometry.mask_indptr
-    return len(step.inputs.custom_mask) == int(ends[-1])
-
-
-def first_difference(found: Int64, expected: Int64) -> int | None:
-    """Index of the first entry that differs; the shorter length where one array is a prefix of the other."""
-    common = min(len(found), len(expected))
-    differing = np.flatnonzero(found[:common] != expected[:common])
-    if len(differing):
-        return int(differing[0])
-    return common if len(found) != len(expected) else None
-
-
-def count_differences(found: Int64, expected: Int64) -> int:
-    """Entries that differ, missing and surplus ones included."""
-    common = min(len(found), len(expected))
-    return int((found[:common] != expected[:common]).sum()) + abs(len(found) - len(expected))

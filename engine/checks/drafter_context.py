@@ -8,7 +8,7 @@ import numpy as np
 
 from engine.checks.context import Spec, StepContext, count_differences, first_difference
 from engine.checks.finding import Effect, Finding, Where
-from engine.checks.paths import committable, followed_paths, implied_nodes, recorded_nodes
+from engine.checks.paths import followed_paths, kept_nodes, kept_paths
 
 HINTS = {
     "drafter-anchor": "The block's first token must be the bonus of the step before, or every marginal is off.",
@@ -30,19 +30,16 @@ def bonus_before(context: StepContext, request: int) -> list[int]:
 
     A record of the bonus that is wrong while this step goes on rightly is that step's fault alone.
     """
-    before = context.previous
-    if before is None or before.outcome.bonus_tokens is None:
+    before, number = context.earlier, context.number_before(request)
+    if before is None or number is None:
         return []
-    earlier, rid = StepContext(before), context.rid(request)
-    number = next((i for i in earlier.requests if earlier.rid(i) == rid), None)
-    if number is None or number >= len(before.outcome.bonus_tokens):
+    recorded, predict = before.step.outcome.bonus_tokens, before.step.outcome.target_predict
+    if recorded is None or number >= len(recorded):
         return []
-    tokens, predict = [int(before.outcome.bonus_tokens[number])], before.outcome.target_predict
-    if predict is not None and earlier.well_formed[number] and earlier.rows_known:
-        nodes = recorded_nodes(earlier, number) or implied_nodes(earlier, number)
-        start = earlier.oracle.rows(number).start
-        paths = [] if nodes is None else committable(earlier, number, nodes)
-        rows = [start + path[-1] for path in paths]
+    tokens = [int(recorded[number])]
+    if predict is not None and before.well_formed[number] and before.rows_known:
+        start = before.oracle.rows(number).start
+        rows = [start + path[-1] for path in kept_paths(before, number)]
         tokens += [int(predict[row]) for row in rows if row < len(predict)]
     return tokens
 
@@ -69,11 +66,11 @@ def _anchor(spec: Spec, context: StepContext, request: int) -> Finding | None:
 
 def _hidden(spec: Spec, context: StepContext, request: int) -> Finding | None:
     handed = context.step.commit.hidden_rows
-    nodes = recorded_nodes(context, request) or implied_nodes(context, request)
+    nodes = kept_nodes(context, request)
     if handed is None or nodes is None or request >= len(handed):
         return None
-    found = [int(node) for node in handed[request]]
-    if found in committable(context, request, nodes):
+    found = handed[request].tolist()
+    if found in kept_paths(context, request):
         return None
     inside = all(0 <= node < context.oracle.trees[request].num_nodes for node in found)
     diagnosis = "hidden-rows" if inside else "drafter-context"

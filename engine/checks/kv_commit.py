@@ -8,7 +8,7 @@ import numpy as np
 
 from engine.checks.context import Spec, StepContext, count_differences, first_difference
 from engine.checks.finding import Effect, Finding, Where
-from engine.checks.paths import committable, implied_nodes, outside, recorded_nodes
+from engine.checks.paths import kept_nodes, kept_paths, outside
 
 HINTS = {
     "cropped-not-gathered": "The cache was cut to the new length: it holds nodes 0 … n-1, not the accepted ones.",
@@ -22,7 +22,7 @@ HINTS = {
 def run(spec: Spec, context: StepContext) -> Iterable[Finding]:
     """One finding a layer and request at most, and one a request about lengths."""
     for request in context.readable:
-        nodes = recorded_nodes(context, request) or implied_nodes(context, request)
+        nodes = kept_nodes(context, request)
         if nodes is not None:
             wrong = list(_layers(spec, context, request, nodes))
             yield from wrong
@@ -30,7 +30,7 @@ def run(spec: Spec, context: StepContext) -> Iterable[Finding]:
 
 
 def _layers(spec: Spec, context: StepContext, request: int, nodes: list[int]) -> Iterable[Finding]:
-    right = committable(context, request, nodes)
+    right = kept_paths(context, request)
     layers = {layer.layer: layer.nodes[request].tolist() for layer in context.step.commit.kv or ()}
     wrong = {layer: found for layer, found in layers.items() if found not in right}
     for layer, found in wrong.items():
@@ -95,7 +95,7 @@ def _length(
     if lengths is None:
         return
     found = int(lengths[request])
-    if found in {prefix_len + len(path) for path in committable(context, request, nodes)}:
+    if found in {prefix_len + len(path) for path in kept_paths(context, request)}:
         return
     follows = [prefix_len + len(finding.found) == found for finding in wrong]
     accepted = context.step.outcome.accept_length

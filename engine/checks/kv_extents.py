@@ -55,7 +55,8 @@ def _of_step(spec: Spec, context: StepContext, lengths: KvLengths) -> Iterator[F
             if found is not None and right and found not in right and not shifted:
                 place = f"kv length of padded request {request}"
                 unit = lengths.unit
-                yield _finding(spec, context, None, "kv-extent", place, found, right[0], unit)
+                name = lengths.miscount(request)
+                yield _finding(spec, context, None, name, place, found, right[0], unit)
                 return
 
 
@@ -123,7 +124,8 @@ def _indices(
 def _last_page(
     spec: Spec, context: StepContext, lengths: KvLengths, request: int
 ) -> Iterator[Finding]:
-    found, right = lengths.last_page(request), lengths.right_last_page(request)
+    found = lengths.last_page(request)
+    right = [] if found is None else lengths.right_last_page(request)
     if found is not None and right and found not in right:
         place = f"kv_last_page_len[{request}]"
         yield _finding(spec, context, request, "kv-extent", place, found, right[0], " tokens")

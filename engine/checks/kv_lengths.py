@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.checks.context import StepContext
-from engine.checks.paths import committable, implied_nodes, recorded_nodes
+from engine.checks.paths import kept_paths
 from engine.step import Int64
 
 
@@ -123,16 +123,14 @@ def committed_before(context: StepContext, request: int) -> list[int] | None:
 
     A record of the length that is wrong while this step goes on rightly is that step's fault alone.
     """
-    before = context.previous
-    if before is None or before.commit.seq_lens is None:
+    before, number = context.earlier, context.number_before(request)
+    if before is None or number is None:
         return None
-    rid, earlier = context.rid(request), StepContext(before)
-    number = next((i for i in earlier.requests if earlier.rid(i) == rid), None)
-    if number is None or number >= len(before.commit.seq_lens):
+    recorded = before.step.commit.seq_lens
+    if recorded is None or number >= len(recorded):
         return None
-    lengths = [int(before.commit.seq_lens[number])]
-    if earlier.well_formed[number] and earlier.rows_known:
-        nodes = recorded_nodes(earlier, number) or implied_nodes(earlier, number)
-        paths = [] if nodes is None else committable(earlier, number, nodes)
-        lengths += [before.requests[number].prefix_len + len(path) for path in paths]
+    lengths = [int(recorded[number])]
+    if before.well_formed[number] and before.rows_known:
+        prefix_len = before.step.requests[number].prefix_len
+        lengths += [prefix_len + len(path) for path in kept_paths(before, number)]
     return lengths

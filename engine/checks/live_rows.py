@@ -9,6 +9,7 @@ import numpy as np
 from engine.checks.blast_radius import cause_of_rows
 from engine.checks.context import Spec, StepContext
 from engine.checks.finding import Effect, Finding, Where
+from engine.checks.logit_rows import flat_rows, not_finite_rows
 from engine.layout import VISIBLE
 
 HINTS = {
@@ -70,26 +71,18 @@ def _empty(context: StepContext, request: int) -> list[int]:
     rows, prefix_len = context.oracle.real_rows(request), int(context.oracle.prefix_lens[request])
     if prefix_len > 0 and not context.oracle.reads_prefix():
         return []
+    if context.surely_intended(request):  # every node sees itself
+        return []
     sees = (context.built[request].cells[: len(rows)] == VISIBLE).any(axis=1)
     return [rows.start + int(row) for row in np.flatnonzero(~sees)]
 
 
 def _not_finite(context: StepContext, request: int) -> list[int]:
-    finite = context.step.outcome.finite_rows
-    if finite is None:
-        return []
-    return [
-        row for row in context.oracle.real_rows(request) if row < len(finite) and not finite[row]
-    ]
+    rows = context.oracle.real_rows(request)
+    return [row for row in not_finite_rows(context) if row in rows]
 
 
 def _flat(context: StepContext, request: int) -> list[int]:
     """Rows whose two best logits are both exactly zero, and not in plain decoding: they were never computed."""
-    top2, plain = context.step.outcome.top2, context.step.reference.top2
-    if top2 is None:
-        return []
-    zero = (top2[:, :, 1] == 0.0).all(axis=1)
-    if plain is not None:
-        common = min(len(zero), len(plain))
-        zero[:common] &= ~(plain[:common, :, 1] == 0.0).all(axis=1)
-    return [row for row in context.oracle.real_rows(request) if row < len(top2) and zero[row]]
+    rows = context.oracle.real_rows(request)
+    return [row for row in flat_rows(context) if row in rows]

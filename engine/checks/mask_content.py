@@ -21,8 +21,8 @@ from engine.layout import UNREAD, addressed_mask
 def run(spec: Spec, context: StepContext) -> Iterable[Finding]:
     """One finding a request at most."""
     for request in context.readable:
-        difference = context.difference(context.built[request], request)
-        if len(difference.cells):
+        difference = context.built_difference(request)
+        if difference is not None:
             yield _finding(spec, context, request, _within_buffer(context, difference))
 
 

@@ -80,7 +80,7 @@ def _previous_tree(context: StepContext, request: int, difference: Difference) -
     if context.previous_request(request) is None or (difference.found == UNREAD).any():
         return False
     return (
-        _same_bytes(context, difference)
+        (_same_bytes(context, difference) and not _same_tree(context, request))
         or _old_block(context, request)
         or _old_cells(context, request)
     )
@@ -100,17 +100,29 @@ def _same_bytes(context: StepContext, difference: Difference) -> bool:
     return bool((places < end).any()) and np.array_equal(mine[:end], before[:end])
 
 
+def _same_tree(context: StepContext, request: int) -> bool:
+    """Whether the step before had the same cells in mind: what it left in the buffer would then be right.
+
+    Only a mask without prefix columns can be the same in two steps, since the prefix grows.
+    """
+    if not context.oracle.geometry.qlen_only:
+        return False
+    now = context.intended[request]
+    return any(
+        np.array_equal(now.cells[:, now.prefix_len :], view.cells[:, view.prefix_len :])
+        for view in _previous_views(context, request)
+    )
+
+
 def _previous_views(context: StepContext, request: int) -> list[MaskView]:
     """Intended mask of the same request in the step before, if its tree could be read.
 
     Not the built one: a fault that every step repeats would then look like one that was left over.
     """
-    previous = context.previous_request(request)
-    if previous is None or context.previous is None:
+    earlier, number = context.earlier, context.number_before(request)
+    if earlier is None or number is None or number not in earlier.readable:
         return []
-    earlier = StepContext(context.previous)
-    number = next(i for i, r in enumerate(context.previous.requests) if r.rid == previous.rid)
-    return [earlier.intended[number]] if number in earlier.readable else []
+    return [earlier.intended[number]]
 
 
 def _old_block(context: StepContext, request: int) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 
 from engine.checks.context import Spec, StepContext, count_differences, first_difference
 from engine.checks.finding import Effect, Finding, Where
-from engine.checks.paths import followed_paths, implied_nodes, recorded_nodes
+from engine.checks.paths import followed_paths, kept_nodes
 
 PLACEHOLDER = -1
 HINTS = {
@@ -26,8 +26,8 @@ def run(spec: Spec, context: StepContext) -> Iterable[Finding]:
     assert emitted is not None
     for request in context.readable:
         if request < len(emitted):
-            found = [int(token) for token in emitted[request]]
-            nodes = recorded_nodes(context, request) or implied_nodes(context, request)
+            found = emitted[request].tolist()
+            nodes = kept_nodes(context, request)
             expected = None if nodes is None else _emitted_for(context, request, nodes)
             diagnosis = _diagnose(context, found, expected)
             if diagnosis is not None:
@@ -47,15 +47,18 @@ def _emitted_for(context: StepContext, request: int, nodes: list[int]) -> list[i
 
 def until_first_stop(context: StepContext, tokens: list[int]) -> list[int]:
     """Tokens up to and with the first end-of-sequence token."""
-    stops = context.step.config.eos_token_ids
-    for place, token in enumerate(tokens):
-        if stops is not None and token in stops:
+    stops = context.stops
+    for place, token in enumerate(tokens if stops else ()):
+        if token in stops:
             return tokens[: place + 1]
     return tokens
 
 
 def _diagnose(context: StepContext, found: list[int], expected: list[int] | None) -> str | None:
     """The first name that explains every token that is wrong; None where all are right."""
+    vocab = context.step.config.vocab_size
+    if found == expected and found and min(found) >= 0 and (vocab is None or max(found) < vocab):
+        return None
     odd = {
         "placeholder-token": _placeholders(context, found, expected),
         "token-range": _out_of_range(context, found),

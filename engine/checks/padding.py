@@ -20,7 +20,7 @@ def run(spec: Spec, context: StepContext) -> Iterable[Finding]:
     """One finding for the whole step at most."""
     geometry, live = context.oracle.geometry, context.step.raw_bs
     rows = slice(int(geometry.qo_indptr[live]), int(geometry.qo_indptr[-1]))
-    columns = _columns(context.step)
+    columns = _columns(context.step) if live < geometry.bs else {}
     wrong: dict[str, Int64] = {
         name: rows.start + differing
         for name, (found, sentinel) in columns.items()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.checks.context import StepContext
+from engine.checks.context import StepContext, once
 
 
+@once
 def outside(context: StepContext, request: int) -> tuple[int, int] | None:
     """``(entry, row)`` of the first entry of ``accept_index`` that is no row of the request; None if all are.
 
@@ -15,22 +16,23 @@ def outside(context: StepContext, request: int) -> tuple[int, int] | None:
     accepted = context.step.outcome.accept_index
     if accepted is None or request >= len(accepted):
         return None
-    rows, flat = context.oracle.rows(request), [int(row) for row in accepted[request]]
-    used = max((entry + 1 for entry, row in enumerate(flat) if row != -1), default=1)
-    return next(
-        ((entry, row) for entry, row in enumerate((flat or [-1])[:used]) if row not in rows), None
-    )
+    rows, flat = context.oracle.rows(request), accepted[request].tolist()
+    while len(flat) > 1 and flat[-1] == -1:
+        flat.pop()
+    return next(((at, row) for at, row in enumerate(flat or [-1]) if row not in rows), None)
 
 
+@once
 def recorded_nodes(context: StepContext, request: int) -> list[int] | None:
     """Accepted nodes as recorded (padding -1 dropped), None where one lies outside the request's rows."""
     accepted = context.step.outcome.accept_index
     if accepted is None or request >= len(accepted) or outside(context, request) is not None:
         return None
     start = context.oracle.rows(request).start
-    return [int(row) - start for row in accepted[request] if row != -1]
+    return [row - start for row in accepted[request].tolist() if row != -1]
 
 
+@once
 def implied_nodes(context: StepContext, request: int) -> list[int] | None:
     """Nodes that the target's predictions accept, None where those or the tokens are not recorded."""
     predict, rows = context.step.outcome.target_predict, context.oracle.real_rows(request)
@@ -41,13 +43,32 @@ def implied_nodes(context: StepContext, request: int) -> list[int] | None:
     return context.oracle.accepted_nodes(request, predict)
 
 
+@once
+def kept_nodes(context: StepContext, request: int) -> list[int] | None:
+    """Accepted nodes as recorded, else as the predictions imply; None where neither is known."""
+    return recorded_nodes(context, request) or implied_nodes(context, request)
+
+
+@once
+def _tokens(context: StepContext, request: int) -> list[int]:
+    tokens: list[int] = context.oracle.trees[request].tokens.tolist()
+    return tokens
+
+
 def until_stop(context: StepContext, request: int, path: Sequence[int]) -> list[int]:
     """The path up to its first end-of-sequence token."""
-    stops, tokens = context.step.config.eos_token_ids, context.oracle.trees[request].tokens
-    for length, node in enumerate(path, start=1):
-        if length > 1 and stops is not None and node < len(tokens) and tokens[node] in stops:
+    stops, tokens = context.stops, _tokens(context, request)
+    for length, node in enumerate(path if stops else (), start=1):
+        if length > 1 and node < len(tokens) and tokens[node] in stops:
             return list(path[:length])
     return list(path)
+
+
+@once
+def kept_paths(context: StepContext, request: int) -> list[list[int]]:
+    """Paths that may be committed for :func:`kept_nodes`; none where those are not known."""
+    nodes = kept_nodes(context, request)
+    return [] if nodes is None else committable(context, request, nodes)
 
 
 def committable(context: StepContext, request: int, nodes: list[int]) -> list[list[int]]:

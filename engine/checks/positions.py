@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from engine.checks.context import Spec, StepContext
+from engine.checks.context import Spec, StepContext, same
 from engine.checks.finding import Effect, Finding, Where
 from engine.step import Int64
 
@@ -26,8 +26,8 @@ def run(spec: Spec, context: StepContext) -> Iterable[Finding]:
         rows = context.oracle.real_rows(request)
         mine = found[rows.start : rows.stop]
         expected = context.oracle.positions(request)[: len(mine)]
-        wrong = np.flatnonzero(mine != expected)
-        if len(wrong):
+        if not same(mine, expected):
+            wrong = np.flatnonzero(mine != expected)
             yield _finding(spec, context, request, mine, expected, wrong)
 
 

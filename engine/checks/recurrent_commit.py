@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from engine.checks.context import Spec, StepContext
 from engine.checks.finding import Effect, Finding, Where
-from engine.checks.paths import committable, followed_paths, implied_nodes, recorded_nodes
+from engine.checks.paths import followed_paths, kept_nodes, kept_paths
 
 HINTS = {
     "commit-by-length": "The index is accepted length - 1, which is the last node of a chain only.",
@@ -20,11 +20,11 @@ def run(spec: Spec, context: StepContext) -> Iterable[Finding]:
     if kept is None:
         return
     for request in context.readable:
-        nodes = recorded_nodes(context, request) or implied_nodes(context, request)
+        nodes = kept_nodes(context, request)
         if nodes is None or request >= len(kept):
             continue
         found = int(kept[request])
-        if found not in {path[-1] for path in committable(context, request, nodes)}:
+        if found not in {path[-1] for path in kept_paths(context, request)}:
             yield _finding(spec, context, request, nodes, found)
 
 

@@ -28,9 +28,12 @@ def run(spec: Spec, context: StepContext) -> Iterable[Finding]:
     assert expected is not None
     if context.step.config.temperature:
         return  # samples differ by design
-    for request in context.requests:
-        rows = [r for r in context.oracle.real_rows(request) if r < min(len(found), len(expected))]
-        wrong = [r for r in rows if expected[r] not in (UNKNOWN_TOKEN, found[r])]
+    common = min(len(found), len(expected))
+    differs = (expected[:common] != UNKNOWN_TOKEN) & (found[:common] != expected[:common])
+    apart = np.flatnonzero(differs).tolist()
+    for request in context.requests if apart else ():
+        rows = context.oracle.real_rows(request)
+        wrong = [row for row in apart if row in rows]
         if wrong:
             faults = [r for r in wrong if not is_near_tie(context, r)]
             yield _finding(spec, context, request, wrong, faults, found, expected)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import pairwise
 
 import numpy as np
 
-from engine.checks.context import Spec, StepContext, count_differences, first_difference
+from engine.checks.context import Spec, StepContext, count_differences, first_difference, same
 from engine.checks.finding import Effect, Finding, Verdict, Where
 from engine.checks.widths import Width, addressed_difference, owner_of, row_width
 from engine.step import Int64
@@ -23,7 +24,7 @@ Numbers = dict[str, tuple[Int64, Int64]]  # name -> (found, expected)
 
 def run(spec: Spec, context: StepContext) -> Iterable[Finding]:
     """One finding for the whole step at most."""
-    wrong = {name: pair for name, pair in _numbers(context).items() if not np.array_equal(*pair)}
+    wrong = {name: pair for name, pair in _numbers(context).items() if not same(*pair)}
     if not wrong:
         yield from _latent_width(spec, context)
         return
@@ -135,7 +136,8 @@ def _longest(context: StepContext, expected: Int64) -> int | None:
     """Rows of the longest request, None where nothing tells."""
     if not context.oracle.is_static and context.step.inputs.qo_indptr is None:
         return None
-    return int(np.diff(expected).max()) if len(expected) > 1 else None
+    ends: list[int] = expected.tolist()
+    return max((end - start for start, end in pairwise(ends)), default=None)
 
 
 def _rows_hit(context: StepContext) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import lt
 
 import numpy as np
 
@@ -23,6 +24,8 @@ def run(spec: Spec, context: StepContext) -> Iterable[Finding]:
 
 def _cycle_or_orphan(spec: Spec, context: StepContext, request: int) -> Finding | None:
     tree = context.oracle.trees[request]
+    if context.well_formed[request] and tree.parents[0] == -1:
+        return None
     nodes = np.arange(tree.num_nodes)
     improper = (tree.parents < 0) | (tree.parents >= nodes)
     wrong = np.flatnonzero(improper & (tree.depths < 0) & (nodes > 0)).tolist()
@@ -49,6 +52,9 @@ def _cycle_or_orphan(spec: Spec, context: StepContext, request: int) -> Finding 
 def _duplicate_sibling(spec: Spec, context: StepContext, request: int) -> Finding | None:
     tree = context.oracle.trees[request]
     if context.step.requests[request].tree.tokens is None:
+        return None
+    pairs = zip(tree.parents.tolist(), tree.tokens.tolist(), strict=False)
+    if len(set(pairs)) == tree.num_nodes:
         return None
     hidden = [node for below in tree.children for node in _repeated(tree, below)]
     if not hidden:
@@ -82,7 +88,7 @@ def _repeated(tree: DraftTree, siblings: tuple[int, ...]) -> list[int]:
 
 def _too_deep(spec: Spec, context: StepContext, request: int) -> Finding | None:
     tree, block = context.oracle.trees[request], context.step.config.block_size
-    if block is None or tree.depths.max(initial=0) <= block - 1:
+    if block is None or tree.height <= block - 1:
         return None
     deep = np.flatnonzero(tree.depths > block - 1)
     node = int(deep[0])
@@ -102,7 +108,7 @@ def _too_deep(spec: Spec, context: StepContext, request: int) -> Finding | None:
 
 def _weights(spec: Spec, context: StepContext, request: int) -> Finding | None:
     weights = context.oracle.trees[request].log_weights
-    if weights is None:
+    if weights is None or np.count_nonzero(weights[1:] <= weights[:-1]) == len(weights) - 1:
         return None
     known = np.flatnonzero(~np.isnan(weights))
     rises = np.flatnonzero(weights[known][1:] > weights[known][:-1])
@@ -127,9 +133,9 @@ def _weights(spec: Spec, context: StepContext, request: int) -> Finding | None:
 
 def _order(spec: Spec, context: StepContext, request: int) -> Finding | None:
     tree = context.oracle.trees[request]
-    late = np.flatnonzero(tree.parents[1:] >= np.arange(1, tree.num_nodes)) + 1
-    if len(late) == 0:
+    if all(map(lt, tree.parents[1:].tolist(), range(1, tree.num_nodes))):
         return None
+    late = np.flatnonzero(tree.parents[1:] >= np.arange(1, tree.num_nodes)) + 1
     node = int(late[0])
     return spec.finding(
         context,

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.checks.context import StepContext
+from engine.checks.context import StepContext, once
 from engine.layout import UNREAD, VISIBLE, Cells, indptr
 
+ROUNDED_TO = (4, 8, 16, 32, 64, 128)  # cells that builders pad a row to a multiple of
 MAX_EXTRA_STRIDE = 512  # cells that a row may be padded by
 MIN_STRIDE_CELLS = 2  # cells that must differ before another stride is thought of
 
@@ -40,9 +41,10 @@ def alternatives(context: StepContext, request: int) -> Iterator[Decoding]:
     yield from _other_packings(context, request)
 
 
+@once
 def explanation(context: StepContext, request: int) -> Decoding | None:
     """The first other decoding that turns a wrong mask into the intended one, None if there is none."""
-    if not len(context.difference(context.built[request], request).cells):
+    if context.built_difference(request) is None:
         return None
     found = alternatives(context, request)
     return next((one for one in found if reproduces(context, request, one)), None)
@@ -50,7 +52,7 @@ def explanation(context: StepContext, request: int) -> Decoding | None:
 
 def explains_all(context: StepContext) -> bool:
     """Whether some request's mask is wrong, and each wrong one has an explanation."""
-    wrong = [i for i in context.readable if len(context.difference(context.built[i], i).cells)]
+    wrong = [i for i in context.readable if context.built_difference(i) is not None]
     return bool(wrong) and all(explanation(context, i) is not None for i in wrong)
 
 
@@ -122,14 +124,14 @@ def _strides(context: StepContext, request: int) -> Iterator[Decoding]:
     buffer, geometry = context.step.inputs.custom_mask, context.oracle.geometry
     assert buffer is not None
     want, true = _wanted(context, request), int(geometry.strides[request])
-    differing = len(context.difference(context.built[request], request).cells)
-    if len(want) < 2 or differing < MIN_STRIDE_CELLS:
+    differing = context.built_difference(request)
+    if len(want) < 2 or differing is None or len(differing.cells) < MIN_STRIDE_CELLS:
         return
     everything = _bits(buffer, "little") if geometry.bits else (buffer != 0).astype(np.int8)
-    starts = _starts(context, request)
+    starts, right = _starts(context, request), _right_start(context, request)
     for stride in range(1, true + MAX_EXTRA_STRIDE):
         width = min(len(want[1]), stride)
-        for start in () if stride == true else starts(stride):
+        for start in starts(stride) - ({right} if stride == true else set()):
             end = start + (len(want) - 1) * stride + width
             if end > len(everything):
                 continue
@@ -144,23 +146,40 @@ def _is_free(context: StepContext, request: int, end: int) -> bool:
     unit = 8 if geometry.bits else 1
     bases = geometry.byte_indptr if geometry.bits else geometry.mask_indptr
     behind = [i for i in context.readable if i > request and int(bases[i]) * unit < end]
-    return all(len(context.difference(context.built[i], i).cells) for i in behind)
+    return all(context.built_difference(i) is not None for i in behind)
+
+
+def _right_start(context: StepContext, request: int) -> int:
+    """Where the request should begin, in cells (bits where packed)."""
+    geometry = context.oracle.geometry
+    return (
+        int(geometry.byte_indptr[request]) * 8
+        if geometry.bits
+        else int(geometry.mask_indptr[request])
+    )
 
 
 def _starts(context: StepContext, request: int) -> Callable[[int], set[int]]:
-    """By stride, where the request may begin: where it should, or behind requests whose rows are padded alike."""
-    geometry = context.oracle.geometry
+    """By stride, where the request may begin: where it should, or behind requests whose rows are padded alike.
+
+    Alike: by as many cells, to the same stride, or each up to a multiple of the same number (bytes, words, tiles).
+    """
+    geometry, right = context.oracle.geometry, _right_start(context, request)
     unit, true = 8 if geometry.bits else 1, int(geometry.strides[request])
-    right = int((geometry.byte_indptr if geometry.bits else geometry.mask_indptr)[request]) * unit
     before = list(zip(geometry.q_lens.tolist(), geometry.strides.tolist(), strict=True))[:request]
 
     def starts(stride: int) -> set[int]:
-        """Padded by as many cells, or to the same stride; a request begins at a whole byte when packed."""
+        """In cells (bits where packed); a packed request begins at a whole byte."""
         alike = sum(
             -(-rows * max(other + stride - true, 0) // unit) * unit for rows, other in before
         )
         same = sum(-(-rows * stride // unit) * unit for rows, _ in before)
-        return {right, alike, same}
+        rounded = {
+            sum(-(-rows * (-(-other // step) * step) // unit) * unit for rows, other in before)
+            for step in ROUNDED_TO
+            if -(-true // step) * step == stride
+        }
+        return {right, alike, same, *rounded}
 
     return starts
 

@@ -33,11 +33,12 @@ def bench_acceptance(
     seed: int = 0,
     new_tokens: int = 128,
     block_size: int | None = None,
-    most_nodes: int = 256,
+    settings: Sequence[tuple[str, int | None, int | None]] = SETTINGS,
     report: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """``{"prompts": {prompt: {setting: tokens a step}}, "mean": {setting: …}, "same_text": {setting: count}}``.
+    """Settings are (name, nodes, top-k); nodes None: a chain as long as the block.
 
+    Returns ``{"prompts": {prompt: {setting: tokens a step}}, "mean": {setting: …}, "same_text": {setting: count}}``.
     Tokens a step: what verify steps emitted, the bonus included, over their number; the prompt's own first token is
     not counted. ``same_text``: prompts whose text equals plain decoding's with the same seed, token by token.
     """
@@ -50,10 +51,8 @@ def bench_acceptance(
     ]
     rows: dict[str, dict[str, float]] = {prompt: {} for prompt in prompts}
     same: dict[str, int] = {}
-    for name, nodes, topk in SETTINGS:
+    for name, nodes, topk in settings:
         budget = size - 1 if nodes is None else nodes
-        if budget > most_nodes:
-            continue
         same[name] = 0
         for prompt, chat, text in zip(prompts, chats, plain, strict=True):
             config = EngineConfig(
@@ -61,7 +60,7 @@ def bench_acceptance(
                 topk=topk,
                 block_size=size,
                 sampler=sampler,
-                max_context=len(chat) + new_tokens + size,
+                max_context=len(chat) + new_tokens + budget + 1,
                 max_requests=1,
                 stop=stop,
             )

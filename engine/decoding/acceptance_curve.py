@@ -93,6 +93,27 @@ def acceptance_curve(
     ]
 
 
+@dataclass(frozen=True)
+class Curve:
+    """Everything about one recording."""
+
+    places: int  # steps and requests whose marginals were recorded
+    points: tuple[CurvePoint, ...]  # no cap on ranks
+    chain: CurvePoint | None  # as long as the block
+    budget: int | None  # of the recording
+
+
+def curve_of(steps: Sequence[VerifyStep]) -> Curve:
+    """The curve of one rank's steps."""
+    rank = steps[0].rank if steps else 0
+    places = drafted_places(steps, rank=rank)
+    if not places:
+        return Curve(0, (), None, None)
+    length = len(places[0].candidates.tokens)
+    chain = next(iter(acceptance_curve(places, budgets=[length], topk=1)), None)
+    return Curve(len(places), tuple(acceptance_curve(places)), chain, steps[0].config.budget)
+
+
 def walked_nodes(built: BuiltTree, following: Sequence[int]) -> list[int]:
     """Nodes below the root along the tokens that followed it, as far as the tree goes."""
     tree, path = built.tree, [0]

@@ -1,6 +1,7 @@
 """Tokens a second of plain, chain and tree decoding beside transformers' ``generate``: one process, in turn.
 
-Chains and trees draft with the bundled DFlash drafter unless told otherwise; its time counts. Every text is compared with plain decoding's before its time counts.
+Chains and trees draft with the bundled DFlash drafter unless told otherwise; its time counts. Every text is compared with
+plain decoding's before its time counts.
 """
 
 from __future__ import annotations
@@ -106,9 +107,7 @@ def _plain(target: Target, prompt: list[int], count: int) -> Run:
     return Run(tokens, count)
 
 
-def _drafted(
-    target: Target, prompt: list[int], count: int, config: EngineConfig, name: str
-) -> Run:
+def _drafted(target: Target, prompt: list[int], count: int, config: EngineConfig, name: str) -> Run:
     drafter = make_drafter(
         name,
         target,

@@ -32,7 +32,6 @@ from engine.step import (
     VerifyStep,
 )
 
-
 NAMED = 8  # ranks of each draft position whose texts are recorded
 
 

@@ -22,7 +22,6 @@ from engine.decoding.record import Recorder
 from engine.decoding.reference import ReferenceModel
 from engine.decoding.settings import Backend, EngineConfig, Graph
 from engine.drafters.base import Drafter
-from engine.drafters.catalog import DRAFTERS as DRAFTERS
 from engine.drafters.catalog import check_drafter, make_drafter
 from engine.faults import inject
 from engine.models.catalog import Target

@@ -151,7 +151,8 @@ class _Relayout:
         seq_lens = (
             None if inputs.seq_lens is None else inputs.seq_lens[self.numbers] - _ints(removed)
         )
-        counts = new.q_lens if self.step.config.kv_indptr_counts_draft else 0 * new.q_lens
+        counts_draft = bool(self.step.config.kv_indptr_counts_draft)
+        kv_lens = self._entries(new.prefix_lens + new.q_lens * counts_draft)
         return replace(
             inputs,
             input_ids=self._rows(inputs.input_ids),
@@ -159,8 +160,9 @@ class _Relayout:
             seq_lens=seq_lens,
             out_cache_loc=self._rows(inputs.out_cache_loc),
             qo_indptr=self._offsets(inputs.qo_indptr, old.qo_indptr, new.qo_indptr, (_row_counts,)),
-            kv_indptr=self._kv_indptr(inputs.kv_indptr, indptr(new.prefix_lens + counts)),
-            kv_indices=self._kv_indices(counts),
+            kv_indptr=self._kv_indptr(inputs.kv_indptr, indptr(kv_lens)),
+            kv_indices=self._kv_indices(),
+            kv_last_page_len=self._last_pages(inputs.kv_last_page_len),
             max_extend_len=self._extend_len(inputs.max_extend_len),
             mask_indptr=self._offsets(
                 inputs.mask_indptr, old.mask_indptr, new.mask_indptr, (_cell_counts, _prefix_cells)
@@ -197,32 +199,49 @@ class _Relayout:
             pairs.append((replace(self.old.geometry, prefix_lens=lens), new))
         return pairs
 
+    def _entries(self, tokens: Int64) -> Int64:
+        """Entries of ``kv_indices`` for so many tokens."""
+        config = self.step.config
+        page = (config.page_size or 1) if config.kv_indptr_unit == "page" else 1
+        return (tokens + page - 1) // page
+
     def _kv_indptr(self, found: Int64 | None, new: Int64) -> Int64 | None:
         counts = self.old.q_lens if self.step.config.kv_indptr_counts_draft else 0
-        right = indptr(self.old.prefix_lens + counts)
+        right = indptr(self._entries(self.old.prefix_lens + counts))
         return self._offsets(found, right, new, (_kv_counts,))
 
-    def _kv_indices(self, counts: Int64) -> Int64 | None:
-        """Slots of the kept positions, each request from where its own begin."""
-        found = self.step.inputs.kv_indices
+    def _last_pages(self, found: Int64 | None) -> Int64 | None:
+        """Right fills of the last pages become the new ones; wrong ones stay as they are."""
+        if found is None or len(found) < len(self.old.prefix_lens):
+            return found
+        page = self.step.config.page_size or 1
+        counts = bool(self.step.config.kv_indptr_counts_draft)
+        old = (self.old.prefix_lens + self.old.q_lens * counts - 1) % page + 1
+        new = (self.geometry.prefix_lens + self.geometry.q_lens * counts - 1) % page + 1
+        kept = found[self.numbers]
+        return np.where(kept == old[self.numbers], new, kept).astype(np.int64)
+
+    def _kv_indices(self) -> Int64 | None:
+        """Slots of the kept positions and, where they are counted, of the kept rows."""
+        found, counts_draft = self.step.inputs.kv_indices, self.step.config.kv_indptr_counts_draft
         if found is None or self.step.config.kv_indptr_unit == "page":
             return None
-        draft = self.old.q_lens if self.step.config.kv_indptr_counts_draft else 0
-        starts = indptr(self.old.prefix_lens + draft)
+        starts = indptr(self.old.prefix_lens + self.old.q_lens * bool(counts_draft))
+        first_rows, kept_rows = self.old.geometry.qo_indptr, self.geometry.qo_indptr
         out: list[int] = []
         for place, number in enumerate(self.numbers):
+            start, prefix_len = int(starts[number]), int(self.old.prefix_lens[number])
             live = place < len(self.chosen.requests)
-            kept = (
-                self.chosen.requests[place].prefix
-                if live
-                else range(int(self.old.prefix_lens[number]))
-            )
-            wanted = [int(starts[number]) + position for position in kept]
+            kept = self.chosen.requests[place].prefix if live else range(prefix_len)
+            wanted = [start + position for position in kept]
+            if counts_draft:
+                mine = self.row_map[int(kept_rows[place]) : int(kept_rows[place + 1])]
+                wanted += [start + prefix_len + int(row - first_rows[number]) for row in mine]
             if wanted and wanted[-1] >= len(found):
                 raise ValueError(
                     f"kv_indices: expected more than {wanted[-1]} entries, found {len(found)}"
                 )
-            out += [int(found[at]) for at in wanted] + [0] * int(counts[place])
+            out += [int(found[at]) for at in wanted]
         return _ints(out)
 
     def _mask(self) -> UInt8 | None:

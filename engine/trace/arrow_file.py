@@ -1,44 +1,53 @@
 """ArrowFile: the steps of one ``.ddtree.arrow`` file, found at once and decoded when asked for.
 
 Bytes are read at their place, not mapped: a live file that is cut short while it is read then gives
-an error, where a mapping would kill the process. What pyarrow sees was bounded before
-(``engine.trace.ipc``) and is decoded with our own schema, never with the one in the file.
+an error, where a mapping would kill the process. What a record claims was bounded before
+(``engine.trace.ipc``). It is decoded by our own fields: the file's schema only says which of them it has, since
+recordings from before a field existed stay readable.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
 
 from engine.step import VerifyStep
 from engine.trace import limits
-from engine.trace.arrow_codec import batch_to_step, schema, step_to_batch
+from engine.trace.arrow_batch import Batch
+from engine.trace.arrow_decode import KEY_BUFFERS, batch_to_key, batch_to_step, plan_of_file
 from engine.trace.errors import FieldProblem, TraceFormatError
 from engine.trace.header import TraceHeader, header_from_text
 from engine.trace.ipc import (
     END_OF_STREAM,
     RECORD_BATCH,
     SCHEMA,
-    BatchLayout,
     Bytes,
     Frame,
     batch_layout,
     check_layout,
     next_frame,
 )
+from engine.trace.ipc_buffers import buffers_of
 from engine.trace.validate import validate_step
-from engine.trace.writer import HEADER_KEY, Encoder
+from engine.trace.writer import HEADER_KEY
 
 CHUNK = 1 << 20
-READ = pa.ipc.IpcReadOptions(use_threads=False)
-READ_KEY = pa.ipc.IpcReadOptions(use_threads=False, included_fields=[0, 1])  # step, rank
+DAMAGE = (
+    pa.ArrowException,
+    OSError,
+    ValueError,
+    IndexError,
+    struct.error,
+    MemoryError,
+    OverflowError,
+)
 
 
 class FileBytes:
@@ -105,19 +114,14 @@ class ArrowFile:
     def step(self, position: int) -> VerifyStep:
         """Decode one step. Raises ``TraceFormatError``."""
         with self._placed(position + 1):
-            batch = self._batch(self._frames[position], READ)
-            batch.validate(full=True)
-            step = batch_to_step(batch)
+            step = batch_to_step(self._batch(self._frames[position]), self._plan)
             validate_step(step)
             return step
 
     def key(self, position: int) -> tuple[int, int]:
         """Number and rank of a step without the rest of it. Raises ``TraceFormatError``."""
         with self._placed(position + 1):
-            batch = self._batch(self._frames[position], READ_KEY)
-            batch.validate(full=True)
-            number, rank = (column[0].as_py() for column in batch.columns)
-            return number or 0, rank or 0
+            return batch_to_key(self._batch(self._frames[position], KEY_BUFFERS), self._plan)
 
     def digest(self) -> str:
         """SHA-256 of the complete records, in hex."""
@@ -137,13 +141,15 @@ class ArrowFile:
             found_schema = pa.ipc.read_schema(message)
             text = (found_schema.metadata or {}).get(HEADER_KEY)
             header = None if text is None else text.decode()
+            plan = plan_of_file(found_schema)
         except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
             raise self._damaged(error, None) from None
-        if header is None or not found_schema.equals(schema()):
+        if header is None or plan is None:
             raise TraceFormatError(
                 f"expected the schema of {HEADER_KEY.decode()} version 1, found another",
                 str(self.path),
             )
+        self._plan = plan
         return header_from_text(header, str(self.path))
 
     def _next(self, metadata_limit: int) -> Frame | None:
@@ -162,13 +168,15 @@ class ArrowFile:
             raise FieldProblem(expected, found).at(str(self.path), len(self._frames) + 1)
         return frame
 
-    def _batch(self, frame: Frame, options: pa.ipc.IpcReadOptions) -> pa.RecordBatch:
+    def _batch(self, frame: Frame, count: int | None = None) -> Batch:
+        """The first so many buffers of a record, or all."""
         data = self._source.read(frame.offset, frame.end - frame.offset)
         if len(data) != frame.end - frame.offset:
             raise FieldProblem("a file that only grows", "it cut")
-        body = frame.body - frame.offset
-        check_layout(batch_layout(data[8:body]), data[body:], _like())
-        return pa.ipc.open_stream(_schema_bytes() + data, options=options).read_next_batch()
+        start = frame.body - frame.offset
+        layout, body = batch_layout(data[8:start]), memoryview(data)[start:]
+        check_layout(layout, self._plan.nodes, self._plan.buffers)
+        return Batch(layout.node_lengths.tolist(), buffers_of(layout, body, count))
 
     @contextmanager
     def _placed(self, line: int) -> Iterator[None]:
@@ -177,7 +185,7 @@ class ArrowFile:
             yield
         except FieldProblem as problem:
             raise problem.at(str(self.path), line) from None
-        except (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError) as error:
+        except DAMAGE as error:
             raise self._damaged(error, line) from None
 
     def _damaged(self, error: Exception, line: int | None) -> TraceFormatError:
@@ -185,19 +193,3 @@ class ArrowFile:
         return TraceFormatError(
             f"expected an Arrow record, found damage: {reason}", str(self.path), line
         )
-
-
-@cache
-def _like() -> BatchLayout:
-    """Layout that every batch of our schema has: as many arrays and buffers as one that was just
-    written.
-    """
-    source = MemoryBytes(Encoder("lz4").encode(step_to_batch(VerifyStep(requests=()))))
-    frame = next_frame(source, 0, limits.MAX_METADATA_BYTES)
-    assert frame is not None
-    return batch_layout(source.read(8, frame.body - 8))
-
-
-@cache
-def _schema_bytes() -> bytes:
-    return bytes(schema().serialize())

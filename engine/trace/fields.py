@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, TypeVar, cast
 
-from engine.step import Kind, is_required, kind_of
+from engine.step import Kind, VerifyStep, is_required, kind_of
 
 T = TypeVar("T")
 
@@ -43,6 +43,16 @@ def declared(record: type[Any]) -> tuple[Declared, ...]:
         )
         for field in fields(record)
     )
+
+
+@once_a_type
+def stored(record: type[Any]) -> tuple[Declared, ...]:
+    """Fields in the order of Arrow's storage: a step's numbers come first, so that they are found without decoding
+    it.
+    """
+    if record is not VerifyStep:
+        return declared(record)
+    return tuple(sorted(declared(record), key=lambda field: field.kind is not Kind.INT))
 
 
 @once_a_type

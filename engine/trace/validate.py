@@ -7,6 +7,7 @@ wrong offsets, a tree with a cycle, arrays of ``inputs`` that are too short.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from engine.trace.errors import FieldProblem, describe
 from engine.trace.fields import Declared, declared, once_a_type
 
 ANY = limits.MAX_OFFSET
+Rule = Callable[[Any], None]  # raises FieldProblem
 
 RANGES: dict[str, tuple[int, int]] = {
     "step": (0, ANY),
@@ -88,61 +90,88 @@ def validate_step(step: VerifyStep) -> None:
 
 
 @once_a_type
-def _ruled(record: type[Any]) -> tuple[Declared, ...]:
-    """Fields of a record that have a rule: all but truth values."""
-    return tuple(field for field in declared(record) if field.kind is not Kind.BOOL)
+def _rules(record: type[Any]) -> tuple[tuple[str, Rule], ...]:
+    """``(field, rule)`` of a record's fields that have one."""
+    free = (Kind.BOOL, Kind.FLOAT)
+    return tuple((field.name, _rule(field)) for field in declared(record) if field.kind not in free)
+
+
+def _rule(field: Declared) -> Rule:
+    if field.kind is Kind.GROUP:
+        return _record
+    if field.kind is Kind.INT:
+        return _range(*RANGES.get(field.name, (-ANY, ANY)))
+    if field.kind is Kind.STR:
+        return _string(CHOICES.get(field.name))
+    most = LENGTHS.get(field.name, limits.MAX_ROWS)
+    if field.kind is Kind.GROUPS:
+        return _records(most)
+    if field.kind is Kind.RAGGED_INTS:
+        return _ragged(most)
+    return _array(most, OFFSETS.get(field.name))
 
 
 def _record(record: Any) -> None:
-    for field in _ruled(type(record)):
-        value = getattr(record, field.name)
-        if value is None:
-            continue
-        try:
-            _value(field, value)
-        except FieldProblem as problem:
-            raise problem.inside(field.name) from None
+    name = ""
+    try:
+        for name, rule in _rules(type(record)):
+            value = getattr(record, name)
+            if value is not None:
+                rule(value)
+    except FieldProblem as problem:
+        raise problem.inside(name) from None
 
 
-def _value(field: Declared, value: Any) -> None:
-    kind = field.kind
-    if kind is Kind.GROUP:
-        _record(value)
-    elif kind is Kind.INT:
-        _range(value, *RANGES.get(field.name, (-ANY, ANY)))
-    elif kind is Kind.STR:
-        _string(field.name, value)
-    elif kind is Kind.GROUPS:
-        _count(len(value), LENGTHS.get(field.name, limits.MAX_ROWS))
-        for index, item in enumerate(value):
+def _records(most: int) -> Rule:
+    def rule(items: tuple[Any, ...]) -> None:
+        _count(len(items), most)
+        for index, item in enumerate(items):
             try:
                 _record(item)
             except FieldProblem as problem:
                 raise problem.inside(f"[{index}]") from None
-    elif kind is not Kind.FLOAT:
-        _array(field, value)
+
+    return rule
 
 
-def _range(value: int, low: int, high: int) -> None:
-    if not low <= value <= high:
-        raise FieldProblem(f"an integer in {low} … {high}", describe(value))
+def _range(low: int, high: int) -> Rule:
+    def rule(value: int) -> None:
+        if not low <= value <= high:
+            raise FieldProblem(f"an integer in {low} … {high}", describe(value))
+
+    return rule
 
 
-def _string(name: str, value: str) -> None:
-    if len(value) > limits.MAX_TEXT:
-        raise FieldProblem(f"at most {limits.MAX_TEXT} characters", str(len(value)))
-    if name in CHOICES and value not in CHOICES[name]:
-        raise FieldProblem(f"one of {', '.join(CHOICES[name])}", describe(value))
+def _string(choices: tuple[str, ...] | None) -> Rule:
+    def rule(value: str) -> None:
+        if len(value) > limits.MAX_TEXT:
+            raise FieldProblem(f"at most {limits.MAX_TEXT} characters", str(len(value)))
+        if choices is not None and value not in choices:
+            raise FieldProblem(f"one of {', '.join(choices)}", describe(value))
+
+    return rule
 
 
-def _array(field: Declared, value: Any) -> None:
-    _count(len(value), LENGTHS.get(field.name, limits.MAX_ROWS))
-    if field.kind is Kind.RAGGED_INTS:
-        _count(sum(map(len, value)), limits.MAX_ROWS)
-    bound = OFFSETS.get(field.name)
-    if bound is not None and len(value) and (value.max() > bound or value.min() < -bound):
-        index = int(np.argmax((value > bound) | (value < -bound)))
-        raise FieldProblem(f"an integer in {-bound} … {bound}", str(value[index]), f"[{index}]")
+def _ragged(most: int) -> Rule:
+    def rule(lists: tuple[Any, ...]) -> None:
+        _count(len(lists), most)
+        _count(sum(map(len, lists)), limits.MAX_ROWS)
+
+    return rule
+
+
+def _array(most: int, bound: int | None) -> Rule:
+    def rule(value: Any) -> None:
+        _count(len(value), most)
+        if bound is None or not len(value):
+            return
+        numbers = value.tolist()  # of requests, so few
+        if max(numbers) > bound or min(numbers) < -bound:
+            index = int(np.argmax((value > bound) | (value < -bound)))
+            found = str(value[index])
+            raise FieldProblem(f"an integer in {-bound} … {bound}", found, f"[{index}]")
+
+    return rule
 
 
 def _count(length: int, most: int) -> None:
@@ -155,22 +184,24 @@ def _request(request: Request) -> None:
     if not len(tree.parents):
         raise FieldProblem("at least the root", "an empty list", "tree.parents")
     for name in ("tokens", "log_weights"):
-        _as_many(getattr(tree, name), len(tree.parents), "tree.parents", f"tree.{name}")
-    _as_many(request.prefix_slots, request.prefix_len, "prefix_len", "prefix_slots")
+        _as_many(getattr(tree, name), len(tree.parents), "tree.parents", "tree", name)
+    _as_many(request.prefix_slots, request.prefix_len, "prefix_len", "", "prefix_slots")
 
 
-def _as_many(value: Any, length: int, other: str, name: str) -> None:
+def _as_many(value: Any, length: int, other: str, group: str, name: str) -> None:
     if value is not None and len(value) != length:
-        raise FieldProblem(f"{length} entries (as {other})", str(len(value)), name)
+        field = f"{group}.{name}" if group else name
+        raise FieldProblem(f"{length} entries (as {other})", str(len(value)), field)
 
 
 def _live_requests(step: VerifyStep) -> None:
     for group, members in PER_LIVE_REQUEST.items():
         record = getattr(step, group)
         for name in members:
-            _as_many(getattr(record, name), step.raw_bs, "requests", f"{group}.{name}")
+            _as_many(getattr(record, name), step.raw_bs, "requests", group, name)
     for index, layer in enumerate(step.commit.kv or ()):
-        _as_many(layer.nodes, step.raw_bs, "requests", f"commit.kv[{index}].nodes")
+        if len(layer.nodes) != step.raw_bs:
+            _as_many(layer.nodes, step.raw_bs, "requests", f"commit.kv[{index}]", "nodes")
 
 
 def _claimed_sizes(step: VerifyStep) -> None:

@@ -7,7 +7,6 @@ process that is killed loses at most the step it was writing. Not covered: safet
 
 from __future__ import annotations
 
-import io
 import os
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -19,34 +18,12 @@ from engine.step import VerifyStep
 from engine.trace.arrow_codec import schema, step_to_batch
 from engine.trace.errors import FieldProblem
 from engine.trace.header import TraceHeader, header_to_text
+from engine.trace.ipc_encode import Encoder
 from engine.trace.validate import validate_step
 
 HEADER_KEY = b"ddtree.trace"
 SUFFIX = ".ddtree.arrow"
 END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
-# zstd costs by the buffer (a step has 260): small steps are faster and hardly larger with lz4
-LARGE = 1 << 18  # bytes of a step
-
-
-class Encoder:
-    """Record batches to bytes, without a schema before the first one. ``codec``: zstd or lz4,
-    standard in Arrow.
-    """
-
-    def __init__(self, codec: str):
-        options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
-        self._buffer = io.BytesIO()
-        self._stream = pa.ipc.new_stream(self._buffer, schema(), options=options)
-        self.encode(
-            step_to_batch(VerifyStep(requests=()))
-        )  # the schema goes out with the first batch
-
-    def encode(self, batch: pa.RecordBatch) -> bytes:
-        """One encapsulated message."""
-        self._buffer.seek(0)
-        self._buffer.truncate()
-        self._stream.write_batch(batch)
-        return self._buffer.getvalue()
 
 
 class TraceWriter:
@@ -64,7 +41,7 @@ class TraceWriter:
         metadata = {
             HEADER_KEY: header_to_text(header).encode()
         }  # before there is a file to fail in
-        self._encoders = Encoder("lz4"), Encoder("zstd")
+        self._encoder = Encoder()
         self._file = open(self.path, "wb" if overwrite else "xb", buffering=0)  # noqa: SIM115
         try:
             self._append(schema().with_metadata(metadata).serialize())
@@ -81,8 +58,7 @@ class TraceWriter:
             validate_step(step)
         except FieldProblem as problem:
             raise problem.at(str(self.path), self.written + 1) from None
-        batch = step_to_batch(step)
-        self._append(self._encoders[batch.nbytes >= LARGE].encode(batch))
+        self._append(self._encoder.encode(step_to_batch(step)))
         self.written += 1
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 
 pytestmark = pytest.mark.browser
 SLOW = 30_000
+CAUSE_STRIP = "strip-cause-I1-width-mismatch-fault"
 
 
 @pytest.fixture
@@ -118,10 +119,25 @@ def test_the_url_reproduces_the_view(
     for key in {
         "": ("tree", "mask", "strip"),
         "mask_diff": ("window", "overview"),
-        "findings": ("strip-0",),
+        "findings": (CAUSE_STRIP,),
     }[name]:
         assert spec(other, key) == spec(page, key)
     other.close()
+
+
+def test_a_link_with_a_filter_and_a_click_in_the_strip_that_goes_to_the_cell(
+    page: Page, app: tuple[str, Path]
+) -> None:
+    open_page(page, app[0], "findings", "trace=mixed&step=0&steps=3")
+    expect(page.get_by_role("textbox", name="steps")).to_have_value("3")
+    expect(page.get_by_text("1 cause · 3 of 6 findings")).to_be_visible(timeout=SLOW)
+    faults = next(t for t in spec(page, CAUSE_STRIP)["data"] if t["name"] == "faults")
+    assert faults["x"] == [3]
+    click_point(page, CAUSE_STRIP, "faults", 0)
+    expect(page.locator(".st-key-node-bar")).to_contain_text("node 1", timeout=SLOW)
+    place = {"step": "3", "rank": "0", "request": "r0", "node": "1", "steps": "3"}
+    assert query(page) == {"trace": "mixed", **place}
+    assert page.problems == []
 
 
 def test_token_text_is_not_html(page: Page, app: tuple[str, Path]) -> None:

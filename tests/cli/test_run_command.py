@@ -70,7 +70,18 @@ def test_a_faulty_run_exits_1_and_names_the_cause(model: str, tmp_path: Path) ->
 
 def test_a_recording_is_never_overwritten(model: str, tmp_path: Path) -> None:
     (tmp_path / "c.ddtree.arrow").write_text("mine")
-    done = ddtree("run", "--prompt", "x", "--model", model, "--drafter", "oracle", "--out", "c.ddtree.arrow", cwd=tmp_path)
+    done = ddtree(
+        "run",
+        "--prompt",
+        "x",
+        "--model",
+        model,
+        "--drafter",
+        "oracle",
+        "--out",
+        "c.ddtree.arrow",
+        cwd=tmp_path,
+    )
     assert done.returncode == 2
     assert "exists already" in done.stderr
     assert (tmp_path / "c.ddtree.arrow").read_text() == "mine"

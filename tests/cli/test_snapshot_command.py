@@ -107,6 +107,17 @@ def test_show_and_import(story, tmp_path):
     assert "File exists" in again.stderr
 
 
+def test_the_recording_of_an_import_is_named_once(story, tmp_path):
+    out = ("--out", "s.ddtree.zip", "--steps", "3")
+    said = ddtree("snapshot", "export", story, *out, cwd=tmp_path, status=0).stdout
+    assert "command and notes (token ids are included)\n" in said
+    assert ", (" not in said
+    shown = ddtree("snapshot", "show", "s.ddtree.zip", cwd=tmp_path, status=0).stdout
+    assert "command and notes (token ids are included)\n" in shown
+    ddtree("snapshot", "import", "s.ddtree.zip", "--to", "out", cwd=tmp_path, status=0)
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["s.ddtree.arrow"]
+
+
 @pytest.mark.parametrize("command", ["show", "import"])
 def test_hostile_snapshot(tmp_path, command):
     with zipfile.ZipFile(tmp_path / "s.zip", "w") as archive:

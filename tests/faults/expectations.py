@@ -6,7 +6,6 @@ Also the contract's diagnoses, and the engine's own injectors that reach those w
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from engine.faults.recorded.edit import accepted, extents
 from engine.faults.recorded.kv_extents import PAGE_SIZE
@@ -140,36 +139,6 @@ REPLAYS_ONLY = {
 SHORTER = {("one-bit-stream", REPLAY): ("I4", "mask-shorter-than-indptr")}
 
 
-class Gap(NamedTuple):
-    """A mistake whose one cause the checks do not name alone."""
-
-    where: Callable[[Case], bool]
-    besides: tuple[str, str]  # what they report as a cause of its own
-    reason: str
-
-
-KNOWN_GAPS = {
-    "kv-without-draft": Gap(
-        lambda case: case.graph is REPLAY,
-        ("I3", "kv-extent"),
-        "I3 calls the same miscount of a padded request kv-extent",
-    ),
-    "slots-for-pages": Gap(
-        lambda case: True,
-        ("I16", "write-slots"),
-        "I16 does not follow from I3 where kv_indices holds slots for the draft's pages too",
-    ),
-    "rows-of-whole-bytes": Gap(
-        lambda case: case.batch > 1,
-        ("I8", "mask-cell"),
-        "I5 does not find where a later request begins if rows end with whole bytes: I8 stands alone",
-    ),
-    "unwritten-logits": Gap(
-        lambda case: True,
-        ("I22", "unexplained-mismatch"),
-        "I22 does not follow from I9 live-rows, whose rows reach nothing",
-    ),
-}
 # Steps that no file can hold: 2**31 cells are past the limits of a step, and the format names no int8.
 NOT_WRITABLE = {
     "int32-offsets": "requests[0].prefix_len",

@@ -24,7 +24,6 @@ from tests.faults.expectations import (
     ENGINE,
     EXPECTED,
     HARMLESS,
-    KNOWN_GAPS,
     NO_FAULT,
     NOT_WRITABLE,
     ONLY_A_CONSEQUENCE,
@@ -54,11 +53,7 @@ def _params() -> list[object]:
     out = []
     for fault in RECORDED_FAULTS:
         for case in CASES:
-            gap = KNOWN_GAPS.get(fault)
-            marks = []
-            if gap is not None and gap.where(case):
-                marks.append(pytest.mark.xfail(strict=True, reason=gap.reason))
-            out.append(pytest.param(fault, case, id=f"{fault}-{case}", marks=marks))
+            out.append(pytest.param(fault, case, id=f"{fault}-{case}"))
     return out
 
 
@@ -81,19 +76,6 @@ def test_exactly_the_expected_cause(fault: str, case: Case) -> None:
         assert causes(found) == {EXPECTED[fault]}
 
 
-@pytest.mark.parametrize("fault", KNOWN_GAPS)
-def test_a_gap_is_no_wider_than_was_written_down(fault: str) -> None:
-    """The expected cause is found all the same; nothing but the one known finding stands beside it."""
-    gap = KNOWN_GAPS[fault]
-    for case in filter(gap.where, CASES):
-        assert EXPECTED[fault] in causes(report(fault, case))
-        assert causes(report(fault, case)) <= {EXPECTED[fault], gap.besides}
-
-
-@pytest.mark.xfail(
-    strict=True,
-    reason="I8 takes any mistake for the tree of the step before where both steps have the same bytes",
-)
 @pytest.mark.parametrize("fault", ["sibling-leak", "padding-leak"])
 def test_what_every_step_repeats_is_not_left_over(fault: str) -> None:
     """Masks of tree columns alone are equal in two steps whose trees have one form, mistakes included."""

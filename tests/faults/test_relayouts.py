@@ -137,10 +137,6 @@ def test_a_stop_needs_two_tokens_of_one_step() -> None:
         with_stop(bonus_alone)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="engine.minimize fills the draft's part of kv_indices with slot 0, and counts pages as tokens",
-)
 @pytest.mark.parametrize("relayout", [with_draft, lambda steps: paged(steps, 4)])
 def test_fewer_rows_stay_clean_where_draft_rows_are_counted(relayout: Relayout) -> None:
     step = relayout(recording(Case("mixed", 3, EAGER)))[0]

@@ -118,6 +118,7 @@ def test_the_page_starts_a_run_and_opens_its_recording(store: RunStore) -> None:
     at = open_app("run", trace="clean")
     assert "Nothing has run yet" in words(at)
     at.text_input[0].set_value("tiny")
+    at.selectbox(key="drafter").set_value("oracle")
     at.number_input(key="budget").set_value(8)
     at.number_input(key="block size").set_value(4)
     at.number_input(key="new tokens").set_value(12)
@@ -128,6 +129,12 @@ def test_the_page_starts_a_run_and_opens_its_recording(store: RunStore) -> None:
     assert job.settings.fault == "verify-width"
     at.run()
     assert not at.exception
+    assert "**This run** · recording" in words(at)
+    assert "steps at fault" in words(at)
+    assert (
+        "width 4" in at.error[0].value
+    )  # the run's own verdict; that of the open recording is calm
+    assert "Open recording: **clean** · ✓" in at.get("page_link")[0].proto.label
     assert "plain decoding" in words(at)
     assert any(part.get("name") == "accepted" for figure in figures(at) for part in figure["data"])
     at.button(key="open result").click().run()

@@ -34,7 +34,10 @@ def test_export_says_what_goes_in_before_saving(traces: Path) -> None:
     at = open_app("snapshots", trace="broken", step=3)
     shown = words(at)
     assert "**What goes in:** step 3, with 1 more as context" in shown
-    assert "**What is left out:** token texts, prompts and plain texts" in shown
+    left_out = (
+        "token texts, prompts and plain texts, command and notes \\(token ids are included\\)"
+    )
+    assert f"**What is left out:** {left_out}" in shown
     assert not at.toggle(key="snapshot text").value
     at.toggle(key="snapshot text").set_value(True).run()
     assert "look at them before you share the file" in words(at)

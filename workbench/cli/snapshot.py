@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from workbench.cli.failures import one_line_errors
+from workbench.snapshot_words import listed
 
 if TYPE_CHECKING:
     from engine.checks.registry import Report
@@ -92,10 +93,11 @@ def import_(
     with one_line_errors():
         from engine.trace.convert import write_arrow
         from engine.trace.snapshot import import_snapshot
+        from engine.trace.writer import SUFFIX
 
         snapshot = import_snapshot(path)
         to.mkdir(parents=True, exist_ok=True)
-        target = to / f"{path.stem}.ddtree.arrow"
+        target = to / f"{path.stem.removesuffix('.ddtree')}{SUFFIX}"
         print(f"{target}: {write_arrow(snapshot.trace, target)} steps")
 
 
@@ -139,11 +141,11 @@ def _summary_lines(out: Path, summary: SnapshotSummary) -> list[str]:
     return [
         f"{out}: {summary.size:,} bytes; {steps}, {summary.findings} findings",
         f"  included: {', '.join(summary.included)}",
-        f"  left out: {', '.join(summary.left_out) or 'nothing'}",
+        f"  left out: {listed(summary.left_out) or 'nothing'}",
     ]
 
 
 def _words(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {item}" for key, item in value.items())
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return listed(map(str, value)) if isinstance(value, list) else str(value)

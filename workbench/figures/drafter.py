@@ -17,9 +17,7 @@ SHOWN_RANKS = 6
 LATER = SHOWN_RANKS  # the column of everything that ranks lower
 
 
-def marginals(
-    place: DraftedPlace, palette: Palette, text_of: Callable[[int], str]
-) -> go.Figure:
+def marginals(place: DraftedPlace, palette: Palette, text_of: Callable[[int], str]) -> go.Figure:
     """Depth by rank: the drafter's best tokens and their probabilities; the target's token of each depth is marked."""
     depths = len(place.candidates.tokens)
     shown = min(SHOWN_RANKS, place.candidates.tokens.shape[1])
@@ -54,7 +52,10 @@ def marginals(
         showscale=False,
         xgap=2,
         ygap=2,
-        text=[[_cell(text_of(int(t)), p) for t, p in zip(*pair, strict=True)] for pair in zip(tokens, probabilities, strict=True)],
+        text=[
+            [_cell(text_of(int(t)), p) for t, p in zip(*pair, strict=True)]
+            for pair in zip(tokens, probabilities, strict=True)
+        ],
         texttemplate="%{text}",
         textfont={"size": 11, "color": palette.ink},
         hovertext=[
@@ -103,7 +104,9 @@ def _mark_target(
         },
         hovertext=[
             for_plotly(f'depth {depth}: the target chose "{text_of(token)}", the drafter\'s {said}')
-            for depth, (token, said) in enumerate(zip(place.following, where, strict=False), start=1)
+            for depth, (token, said) in enumerate(
+                zip(place.following, where, strict=False), start=1
+            )
         ],
         hoverinfo="text",
     )

@@ -6,48 +6,45 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from engine.decoding.acceptance_curve import (
-    CurvePoint,
-    DraftedPlace,
-    acceptance_curve,
-    drafted_places,
-)
-from engine.step import VerifyStep
+from engine.decoding.acceptance_curve import CurvePoint, DraftedPlace, drafted_places
 from workbench.figures.base import CONFIG
 from workbench.figures.drafter import budget_curve, marginals
 from workbench.glossary import explain
+from workbench.loaded import Loaded
 from workbench.stepview import StepView
 from workbench.theme import Palette
+from workbench.tokens import visible
 
 NOT_RECORDED = (
-    "The drafter's marginals were not recorded (workbench.draft_tokens): `ddtree run` and the Run page record them."
+    "The drafter's marginals were not recorded (workbench.draft_tokens): "
+    "`ddtree run` and the Run page record them."
 )
 
 
-def draw_marginals(view: StepView, steps: Sequence[VerifyStep], palette: Palette) -> None:
-    """One step. ``steps``: all of the recording, for what the target chose later."""
+def draw_marginals(loaded: Loaded, view: StepView, palette: Palette) -> None:
+    """One step: depth by rank, and where the walk stopped."""
     st.markdown("**Drafter**", help=explain("drafter's rank"))
-    place = place_of(view, steps)
+    place = place_of(loaded, view)
     if place is None:
         st.caption(NOT_RECORDED)
         return
-    figure = marginals(place, palette, view.text_of)
+    texts = loaded.texts if view.show_text else {}
+
+    def text_of(token: int) -> str:
+        return visible(texts[token]) or "∅" if token in texts else f"#{token}"
+
+    figure = marginals(place, palette, text_of)
     st.plotly_chart(figure, width="stretch", config=CONFIG, key="marginals", theme=None)
-    st.caption(place_text(place, view.text_of))
+    st.caption(place_text(place, text_of))
 
 
-def place_of(view: StepView, steps: Sequence[VerifyStep]) -> DraftedPlace | None:
-    """The drafter's view of the shown step and request."""
+def place_of(loaded: Loaded, view: StepView) -> DraftedPlace | None:
+    """The drafter's view of the shown step and request; the steps after it tell what the target chose."""
     step = view.step
-    later = [other for other in steps if other.rank == step.rank and other.step >= step.step]
-    places = drafted_places(later[: len_ahead(step)], rank=step.rank)
+    enough = (step.config.block_size or 32) + 1  # each step emits at least one token
+    places = drafted_places(loaded.ahead(step.step, step.rank, enough), rank=step.rank)
     rid = step.requests[view.request].rid
     return next((p for p in places if (p.step, p.rid) == (step.step, rid)), None)
-
-
-def len_ahead(step: VerifyStep) -> int:
-    """Steps that are enough to know every depth's token: each emits at least one."""
-    return (step.config.block_size or 32) + 1
 
 
 def place_text(place: DraftedPlace, text_of: Callable[[int], str]) -> str:
@@ -67,30 +64,24 @@ def place_text(place: DraftedPlace, text_of: Callable[[int], str]) -> str:
     )
 
 
-def draw_curve(steps: Sequence[VerifyStep], palette: Palette, key: str) -> None:
+def draw_curve(loaded: Loaded, rank: int, palette: Palette) -> None:
     """A whole recording: accepted length by budget, from the marginals alone."""
     st.markdown("**What other budgets would have accepted**", help=explain("budget"))
-    places = drafted_places(steps, rank=steps[0].rank if steps else 0)
-    curve = acceptance_curve(places)
-    if not curve:
-        st.caption(NOT_RECORDED if not places else "The recording is too short to tell.")
+    curve = loaded.curve(rank)
+    if not curve.points:
+        st.caption(NOT_RECORDED if not curve.places else "The recording is too short to tell.")
         return
-    chain = chain_point(places)
-    figure = budget_curve(curve, chain, palette, steps[0].config.budget)
-    st.plotly_chart(figure, width="stretch", config=CONFIG, key=key, theme=None)
-    st.caption(curve_text(curve, chain))
-
-
-def chain_point(places: Sequence[DraftedPlace]) -> CurvePoint | None:
-    """The chain as long as the block."""
-    length = len(places[0].candidates.tokens)
-    return next(iter(acceptance_curve(places, budgets=[length], topk=1)), None)
+    figure = budget_curve(curve.points, curve.chain, palette, curve.budget)
+    st.plotly_chart(figure, width="stretch", config=CONFIG, key="budget curve", theme=None)
+    st.caption(curve_text(curve.points, curve.chain))
 
 
 def curve_text(curve: Sequence[CurvePoint], chain: CurvePoint | None) -> str:
     """The answer to "do trees help this drafter?" in one sentence."""
     best = curve[-1]
-    points = ", ".join(f"{p.accept_length:.2f} at {p.budget}" for p in curve if p.budget in (8, 16, 32, 64))
+    points = ", ".join(
+        f"{p.accept_length:.2f} at {p.budget}" for p in curve if p.budget in (8, 16, 32, 64)
+    )
     text = f"Mean tokens a step over {best.places} recorded places, no cap on ranks: {points}."
     if chain is None:
         return text

@@ -39,14 +39,13 @@ def written(loaded: Loaded, selection: Selection) -> list[int]:
     for step in loaded.steps_of(selection.rank):
         if step > selection.step:
             break
-        record = loaded.step(loaded.position(step, selection.rank))
-        rids = [request.rid for request in record.requests]
-        if selection.rid not in rids or record.outcome.emitted is None:
+        emitted = loaded.emitted(step, selection.rank)
+        own = next((e for e in emitted if e.rid == selection.rid), None)
+        if own is None or own.tokens is None:
             continue
-        index = rids.index(selection.rid)
-        if not tokens and record.requests[index].tree.tokens is not None:
-            tokens.append(int(record.requests[index].tree.tokens[0]))
-        tokens += [int(token) for token in record.outcome.emitted[index]]
+        if not tokens and own.root is not None:
+            tokens.append(own.root)
+        tokens += own.tokens
     return tokens
 
 
