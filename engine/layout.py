@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.lazy import lazy
 from engine.step import Int64, VerifyStep
 
 HIDDEN, VISIBLE = 0, 1
@@ -47,7 +47,7 @@ class MaskView:
     places: Int64 | Callable[[], Int64]  # ``bytes``, or what computes them once they are asked for
     foreign_rows: tuple[int, ...] = ()  # local rows that a program of another request computes
 
-    @cached_property
+    @lazy
     def bytes(self) -> Int64:
         """Offset into ``custom_mask`` that each cell was read from, -1 for none, int64 [q_len, prefix_len + q_len]."""
         return self.places() if callable(self.places) else self.places
@@ -72,27 +72,27 @@ class Geometry:
         """Requests, padded ones included."""
         return len(self.q_lens)
 
-    @cached_property
+    @lazy
     def strides(self) -> Int64:
         """Cells from one row of a request to its next, [bs]."""
         return self.q_lens if self.qlen_only else self.prefix_lens + self.q_lens
 
-    @cached_property
+    @lazy
     def mask_columns_before_tree(self) -> Int64:
         """Prefix columns that the buffer holds, [bs]."""
         return np.zeros_like(self.prefix_lens) if self.qlen_only else self.prefix_lens
 
-    @cached_property
+    @lazy
     def qo_indptr(self) -> Int64:
         """First row of each request, [bs + 1]."""
         return indptr(self.q_lens)
 
-    @cached_property
+    @lazy
     def mask_indptr(self) -> Int64:
         """First cell of each request, [bs + 1]."""
         return indptr(self.q_lens * self.strides)
 
-    @cached_property
+    @lazy
     def byte_indptr(self) -> Int64:
         """First byte of each request when cells are packed bits, [bs + 1]."""
         return indptr((self.q_lens * self.strides + 7) // 8)

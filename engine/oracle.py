@@ -8,12 +8,12 @@ them; nothing else about them is known.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 
 from engine.layout import HIDDEN, VISIBLE, Cells, Geometry, MaskKind, MaskView
+from engine.lazy import lazy
 from engine.step import Int64, VerifyStep
 from engine.tree import DraftTree
 
@@ -30,18 +30,18 @@ class Oracle:
 
     step: VerifyStep
 
-    @cached_property
+    @lazy
     def trees(self) -> tuple[DraftTree, ...]:
         """Tree of each live request."""
         return tuple(request.tree.tree for request in self.step.requests)
 
-    @cached_property
+    @lazy
     def is_static(self) -> bool:
         """Whether every request has budget + 1 rows; otherwise one row a node."""
         config = self.step.config
         return config.budget is not None and config.verify_rows != "ragged"
 
-    @cached_property
+    @lazy
     def q_lens(self) -> Int64:
         """Rows of each captured request, int64 [captured_bs]."""
         live = [self._rows_of(tree) for tree in self.trees]
@@ -56,7 +56,7 @@ class Oracle:
         budget = self.step.config.budget
         return 1 if not self.is_static or budget is None else budget + 1
 
-    @cached_property
+    @lazy
     def prefix_lens(self) -> Int64:
         """Committed tokens of each captured request, int64 [captured_bs]."""
         live = [request.prefix_len for request in self.step.requests]
@@ -67,7 +67,7 @@ class Oracle:
         ]
         return np.array(live + padded, np.int64)
 
-    @cached_property
+    @lazy
     def geometry(self) -> Geometry:
         """True extents of the captured batch."""
         config = self.step.config
@@ -82,7 +82,7 @@ class Oracle:
         """Flat rows of a request, padding rows included."""
         return self._all_rows[request]
 
-    @cached_property
+    @lazy
     def _all_rows(self) -> tuple[range, ...]:
         return tuple(range(start, end) for start, end in pairwise(self.geometry.qo_indptr.tolist()))
 
@@ -94,7 +94,7 @@ class Oracle:
         """Flat rows of a live request's nodes."""
         return self._real_rows[request]
 
-    @cached_property
+    @lazy
     def _real_rows(self) -> tuple[range, ...]:
         return tuple(
             rows[: tree.num_nodes] for rows, tree in zip(self._all_rows, self.trees, strict=False)
@@ -104,7 +104,7 @@ class Oracle:
         """Position of each node: prefix length + depth, int64 [num_nodes]."""
         return self._positions[request]
 
-    @cached_property
+    @lazy
     def _positions(self) -> tuple[Int64, ...]:
         requests = zip(self.step.requests, self.trees, strict=True)
         return tuple(request.prefix_len + tree.depths for request, tree in requests)

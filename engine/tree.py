@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+
+from engine.lazy import lazy
 
 ROOT = 0
 
@@ -35,17 +36,17 @@ class DraftTree:
         """Nodes with the root."""
         return len(self.parents)
 
-    @cached_property
+    @lazy
     def depths(self) -> NDArray[np.int64]:
         """Depth of each node, int64 [num_nodes]; the root's is 0, a node that never reaches the root has -1."""
         return np.array([len(path) - 1 for path in self.paths], dtype=np.int64)
 
-    @cached_property
+    @lazy
     def height(self) -> int:
         """Depth of the deepest node that reaches the root."""
         return max(map(len, self.paths), default=1) - 1
 
-    @cached_property
+    @lazy
     def paths(self) -> tuple[tuple[int, ...], ...]:
         """Root path of each node, itself last; empty for a node in a cycle or with a parent outside the tree."""
         parents: list[int] = self.parents.tolist()
@@ -57,15 +58,15 @@ class DraftTree:
                 paths.append(_climb(parents, node))
         return tuple(paths)
 
-    @cached_property
+    @lazy
     def children(self) -> tuple[tuple[int, ...], ...]:
         """Children of each node in node order."""
         parents: list[int] = self.parents.tolist()
-        below: dict[int, list[int]] = {}
+        below: list[list[int]] = [[] for _ in parents]
         for node, parent in enumerate(parents):
-            if node != ROOT:
-                below.setdefault(parent, []).append(node)
-        return tuple(tuple(below.get(node, ())) for node in range(len(parents)))
+            if node != ROOT and 0 <= parent < len(below):
+                below[parent].append(node)
+        return tuple(map(tuple, below))
 
 
 def _climb(parents: list[int], node: int) -> tuple[int, ...]:

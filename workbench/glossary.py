@@ -21,6 +21,7 @@ GLOSSARY: dict[str, str] = {
     "stride": "Cells from one mask row to the next: prefix length + rows of the request.",
     "budget": "Nodes of the draft tree without the root. A step verifies budget + 1 rows a request.",
     "top-k": "Most children that a node may have; none: as many as the budget allows.",
+    "spine": "The chain of the drafter's best tokens is in the tree first; the search gets the other nodes.",
     "block size": "Tokens that the drafter writes in one pass, the root included.",
     "slot": "Where a token's key and value lie in the KV cache (`out_cache_loc`).",
     "margin": "Logit of the target's best token less that of its second: small margins flip by rounding.",

@@ -78,7 +78,9 @@ def _draw_form() -> None:
         first, second = st.columns(2)
         with first:
             method = st.selectbox("method", METHODS)
-            drafter = st.selectbox("drafter", DRAFTERS, key="drafter", help=DRAFTER_HELP)
+            drafter = st.selectbox(
+                "drafter", DRAFTERS, key="drafter", help=DRAFTER_HELP, accept_new_options=True
+            )
             budget = st.number_input(
                 "budget, nodes", 1, 256, 16, key="budget", help=explain("budget")
             )
@@ -91,6 +93,8 @@ def _draw_form() -> None:
             mode = st.selectbox("mode", ("eager", "replay"), help=explain("replay"))
             accuracy = st.slider("accuracy of the oracle drafter", 0.0, 1.0, 0.9, 0.05)
             topk = st.number_input("top-k, 0: none", 0, 64, 4, help=explain("top-k"))
+            depth = st.number_input("deepest node, 0: block size - 1", 0, 63, 0, key="max depth")
+            spine = st.toggle("spine", False, key="spine", help=explain("spine"))
             captured = st.number_input("captured batch size, 0: any", 0, 64, 0, help="replay only")
             seed = st.number_input("seed", 0, 2**31 - 1, 0)
             reference = st.toggle("dense reference", True, help="plain attention beside every step")
@@ -107,6 +111,8 @@ def _draw_form() -> None:
                 budget=int(budget),
                 topk=int(topk) or None,
                 block_size=int(block_size),
+                max_depth=int(depth) or None,
+                spine=bool(spine),
                 temperature=float(temperature),
                 seed=int(seed),
                 mode=mode,

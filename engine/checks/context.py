@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, wraps
+from functools import wraps
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,6 +23,7 @@ from engine.checks.spec import Spec as Spec
 from engine.checks.spec import lookup as lookup
 from engine.checks.spec import rows_known as rows_known
 from engine.layout import UNREAD, MaskView, addressed_mask, built_mask
+from engine.lazy import lazy
 from engine.oracle import Oracle
 from engine.step import Request, VerifyStep
 
@@ -90,7 +91,7 @@ class StepContext:
     made: StepContext | None = None  # the step before by itself, where it was looked at already
     memo: dict[Any, Any] = field(default_factory=dict, init=False)  # of :func:`once`
 
-    @cached_property
+    @lazy
     def oracle(self) -> Oracle:
         """The reference for this step."""
         return Oracle(self.step)
@@ -101,19 +102,19 @@ class StepContext:
         vars(alone).update(oracle=self.oracle, memo=self.memo)
         return alone
 
-    @cached_property
+    @lazy
     def earlier(self) -> StepContext | None:
         """The step before by itself."""
         if self.made is not None and self.made.step is self.previous:
             return self.made
         return None if self.previous is None else StepContext(self.previous)
 
-    @cached_property
+    @lazy
     def well_formed(self) -> tuple[bool, ...]:
         """Per live request: every node reaches the root. Where not, the later references are undefined."""
         return tuple(all(tree.paths) for tree in self.oracle.trees)
 
-    @cached_property
+    @lazy
     def rows_known(self) -> bool:
         """Whether the rows of each request follow from what was recorded."""
         return rows_known(self.step)
@@ -123,12 +124,12 @@ class StepContext:
         """Live requests by number."""
         return range(self.step.raw_bs)
 
-    @cached_property
+    @lazy
     def readable(self) -> list[int]:
         """Live requests with a well-formed tree."""
         return [i for i in self.requests if self.well_formed[i]]
 
-    @cached_property
+    @lazy
     def stops(self) -> frozenset[int]:
         """End-of-sequence tokens."""
         known = self.step.config.eos_token_ids
@@ -151,7 +152,7 @@ class StepContext:
         """Number of the same request in the step before, by its id."""
         return self._numbers_before.get(self.step.requests[request].rid)
 
-    @cached_property
+    @lazy
     def _numbers_before(self) -> dict[str, int]:
         before = () if self.previous is None else self.previous.requests
         return {other.rid: i for i, other in reversed(list(enumerate(before)))}  # the first counts
@@ -165,17 +166,17 @@ class StepContext:
         """Id of a live request."""
         return self.step.requests[request].rid
 
-    @cached_property
+    @lazy
     def built(self) -> Mapping[int, MaskView]:
         """Built mask of each readable request."""
         return _Views(self.readable, lambda i: built_mask(self.step, self.oracle.geometry, i))
 
-    @cached_property
+    @lazy
     def intended(self) -> Mapping[int, MaskView]:
         """Intended mask of each readable request."""
         return _Views(self.readable, self.oracle.intended)
 
-    @cached_property
+    @lazy
     def addressed(self) -> Mapping[int, MaskView]:
         """Addressed mask of each readable request."""
         reads_prefix, geometry = self.oracle.reads_prefix(), self.oracle.geometry

@@ -1,7 +1,7 @@
 """Tokens a second of plain, chain and tree decoding beside transformers' ``generate``: one process, in turn.
 
-Chains and trees draft with the bundled DFlash drafter unless told otherwise; its time counts. Every text is compared with
-plain decoding's before its time counts.
+Chains and trees draft with the bundled DFlash drafter unless told otherwise; its time counts. Every text is compared
+with plain decoding's before its time counts.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.models.cache import VARIABLE, model_entry, sha256_of
-from engine.models.gguf_convert import PARTIAL_MARK, convert_gguf
+from engine.models.cache import PARTIAL_MARK, VARIABLE, model_entry, sha256_of
+from engine.models.gguf_convert import convert_gguf
 from engine.models.progress import ProgressFn, report
 
 POLL_SECONDS = 0.2

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from engine.models.gguf_convert import PARTIAL_MARK
 from engine.models.progress import ProgressFn, report
+
+PARTIAL_MARK = ".partial-"  # in the name of a folder that is not complete yet
 
 VARIABLE = "DDTREE_CACHE"
 NAME = "ddtree-workbench"

@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor
 
+from engine.models.cache import PARTIAL_MARK
 from engine.models.checkpoint import SINGLE
 from engine.models.gguf_config import hf_config
 from engine.models.gguf_names import ROPE_FACTORS, half_rotary_rows, hf_name
 from engine.models.jsonfile import read_object, write_object
 from engine.models.progress import ProgressFn, report
 
-PARTIAL_MARK = ".partial-"
 WEIGHTS_SHARE = 0.8  # of the time of a conversion
 
 

@@ -109,7 +109,8 @@ def test_wrong_calls_get_one_line_and_status_2(words, message, model: str, tmp_p
 def test_stopping_keeps_what_was_recorded(model: str, tmp_path: Path) -> None:
     path = tmp_path / "d.ddtree.arrow"
     process = subprocess.Popen(
-        [sys.executable, "-c", MAIN, "run", "--prompt", "hello", "--model", model, "--drafter", "oracle", "--budget", "1",
+        [sys.executable, "-c", MAIN, "run", "--prompt", "hello", "--model", model,
+         "--drafter", "oracle", "--budget", "1",
          "--topk", "1", "--block-size", "2", "--max-new-tokens", "450", "--out", str(path)],
         stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -131,7 +132,10 @@ def test_stopping_keeps_what_was_recorded(model: str, tmp_path: Path) -> None:
     [
         (["--prompt", b"\xff\xfe"], "prompts: expected UTF-8 text"),
         (["--prompt", "a", "--out", "absent/a.ddtree.arrow"], "a folder that can be written"),
-        (["--prompt", "a", "--model", "~nobody-at-all/x"], "found none of these"),
+        (
+            ["--prompt", "a", "--drafter", "oracle", "--model", "~nobody-at-all/x"],
+            "found none of these",
+        ),
         (["--prompt", "a", "--captured-bs", "9" * 12, "--mode", "replay"], "at most 256"),
     ],
 )
