@@ -132,13 +132,16 @@ def accepted_length(nodes: Sequence[int], budget: int) -> int:
 
 
 def _candidates(step: VerifyStep, request: int) -> Candidates | None:
+    """None where they were not recorded, or where the arrays do not fit each other and the batch."""
     extras = step.workbench
-    width = extras.draft_width
-    if not width or extras.draft_tokens is None or extras.draft_log_probs is None:
+    width, tokens, log_probs = extras.draft_width, extras.draft_tokens, extras.draft_log_probs
+    if width is None or tokens is None or log_probs is None or width < 1:
         return None
-    tokens = extras.draft_tokens.reshape(step.raw_bs, -1, width)[request]
-    log_probs = extras.draft_log_probs.reshape(step.raw_bs, -1, width)[request]
-    return Candidates(np.where(np.isnan(log_probs), -np.inf, log_probs), tokens)
+    if not len(tokens) or len(tokens) != len(log_probs) or len(tokens) % (step.raw_bs * width):
+        return None
+    shape = (step.raw_bs, -1, width)
+    mine = log_probs.reshape(shape)[request]
+    return Candidates(np.where(np.isnan(mine), -np.inf, mine), tokens.reshape(shape)[request])
 
 
 def _emitted(step: VerifyStep, request: int) -> list[int] | None:

@@ -101,6 +101,9 @@ class _Relayout:
                 step.workbench,
                 max_logit_diff=self._rows(step.workbench.max_logit_diff),
                 drafter_ranks=None,
+                draft_width=None,
+                draft_tokens=None,
+                draft_log_probs=None,
             ),
         )
 

@@ -1,11 +1,12 @@
 """The curve against runs of each budget, and the ranks against the marginals themselves."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from engine.decoding.acceptance_curve import acceptance_curve, drafted_places
+from engine.decoding.acceptance_curve import Curve, acceptance_curve, curve_of, drafted_places
 from engine.decoding.engine import Engine
 from engine.decoding.record import Recorder
 from engine.decoding.settings import EngineConfig
@@ -100,3 +101,26 @@ def test_marginals_survive_a_recording(tmp_path: Path):
 
 def test_without_marginals_there_is_no_curve():
     assert acceptance_curve([]) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"draft_width": None},
+        {"draft_width": 0},
+        {"draft_width": -3},
+        {"draft_width": 51},
+        {"draft_tokens": None},
+        {"draft_log_probs": None},
+        {"draft_tokens": np.zeros(0, np.int64), "draft_log_probs": np.zeros(0)},
+        {"draft_log_probs": np.zeros(7)},
+        {"draft_width": 10**9},
+    ],
+)
+def test_marginals_that_do_not_fit_are_no_marginals(changes):
+    broken = [
+        dataclasses.replace(step, workbench=dataclasses.replace(step.workbench, **changes))
+        for step in STEPS
+    ]
+    assert drafted_places(broken) == []
+    assert curve_of(broken) == Curve(0, (), None, None)
