@@ -75,6 +75,7 @@ def make_corpus(
             continue
         if deadline is not None and time.monotonic() > deadline:
             break
+        report(CorpusProgress("answers", start, len(prompts), tokens, time.monotonic() - started))
         part = Corpus.of(_answered(target, prompts[start : start + settings.part], settings))
         part.save(path)
         tokens += part.answer_tokens
@@ -104,6 +105,8 @@ def _prompts(
     """All prompts in one random order: any part is a fair sample of the whole."""
     frame, started = chat_frame(target.tokenizer), time.monotonic()
     torch.manual_seed(settings.seed)
+    wanted = settings.self_prompts + settings.seed_prompts
+    report(CorpusProgress("prompts", 0, wanted, 0, 0.0))
     seeds = seed_instructions(settings.seed_prompts, seed=settings.seed, without=held_out)
     prompts = [frame.around(target.tokenizer.encode(text)) for text in seeds]
     barred = {plain(text) for text in held_out}

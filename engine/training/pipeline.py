@@ -77,8 +77,14 @@ def train_drafter(
         target, folder / "corpus", settings.corpus, held_out=prompts, report=report
     )
     made = time.monotonic() - started
+    held_out = min(settings.validation, max(len(corpus) // 10, 1))
+    if len(corpus) < held_out + 1:
+        raise ValueError(
+            f"corpus: expected at least {held_out + 1} sequences, one of them held out, found {len(corpus)}: "
+            f"ask for more prompts or longer answers"
+        )
     drafter = _new(target, corpus, settings)
-    training, validation = corpus.split(min(settings.validation, len(corpus) // 10))
+    training, validation = corpus.split(held_out)
     trainer = Trainer(target.model, drafter, training, validation, settings.train, folder)
     if not trainer.run(report, until=until):
         return None

@@ -115,6 +115,8 @@ def run(
             reference=reference,
         )
         path = out or Path(f"run-{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}.ddtree.arrow")
+        if path.is_dir():
+            raise ValueError(f"{path}: expected a file to write, found a folder")
         if path.exists():
             raise ValueError(f"{path}: exists already; recordings are never overwritten")
         if not os.access(path.parent, os.W_OK):  # said before the model is loaded, not after

@@ -43,19 +43,21 @@ def train_drafter(
         float | None, typer.Option(help="Stop answering after so many minutes.")
     ] = None,
     rows: Annotated[int, typer.Option(min=1, help="Answers generated at a time.")] = 2048,
-    steps: Annotated[int, typer.Option(min=1)] = 4000,
+    steps: Annotated[
+        int, typer.Option(min=1, help="Training steps, where no minutes are given.")
+    ] = 4000,
     minutes: Annotated[
         float | None, typer.Option(help="Train so long instead of a number of steps.")
     ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Sequences a step.")] = 64,
     anchors: Annotated[int, typer.Option(min=1, help="Blocks a sequence.")] = 64,
     weighting: Annotated[str, typer.Option(help="exp or d-pace.")] = "exp",
-    gamma: Annotated[float, typer.Option(help="Of exp weights, in places.")] = 7.0,
+    gamma: Annotated[float, typer.Option(help="exp weights fall by e every so many places.")] = 7.0,
     optimizer: Annotated[str, typer.Option(help="adamw or muon.")] = "adamw",
-    lr: float = 6e-4,
-    weight_decay: float = 0.01,
+    lr: Annotated[float, typer.Option(help="Highest learning rate.")] = 6e-4,
+    weight_decay: Annotated[float, typer.Option(help="Of the optimizer.")] = 0.01,
     compiled: Annotated[bool, typer.Option(help="Compile the drafter's layers first.")] = False,
-    seed: int = 0,
+    seed: Annotated[int, typer.Option(help="Of prompts, batches and first weights.")] = 0,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
     budget_seconds: Annotated[
@@ -63,7 +65,11 @@ def train_drafter(
         typer.Option(help="Save and leave after so long; the same command goes on later."),
     ] = None,
 ) -> None:
-    """Make prompts and greedy answers with the target, train, and measure acceptance on held-out prompts."""
+    """Make prompts and greedy answers with the target, train, and measure acceptance on held-out prompts.
+
+    The same command goes on where an interrupted one stopped; with other training options it is refused. The bundled
+    drafter's own command is in its model card.
+    """
     started = time.monotonic()
     with one_line_errors():
         import torch
