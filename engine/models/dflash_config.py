@@ -5,12 +5,34 @@ Reading them from a config.json and writing them back is :mod:`engine.models.dfl
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from engine.models.config import DEFAULT_ROPE_THETA
 from engine.models.rope import RopeScaling
 
 LAYER_TYPES = ("full_attention", "sliding_attention")
+
+
+# Sizes beyond any drafter's, so that nothing is allocated for what a damaged file claims.
+LARGEST = {
+    "hidden_size": 1 << 16,
+    "intermediate_size": 1 << 18,
+    "num_layers": 256,
+    "num_heads": 1024,
+    "num_kv_heads": 1024,
+    "head_dim": 1024,
+    "vocab_size": 1 << 22,
+    "max_position": 1 << 22,
+    "block_size": 1024,
+}
+FINITE = (
+    "rope_theta",
+    "rms_norm_eps",
+    "input_embedding_scale",
+    "output_multiplier",
+    "final_logit_softcapping",
+)
 
 
 @dataclass(frozen=True)
@@ -46,6 +68,13 @@ class DFlashConfig:
     final_logit_softcapping: float | None = None
 
     def __post_init__(self) -> None:
+        for name, most in LARGEST.items():
+            if getattr(self, name) > most:
+                raise ValueError(f"{name}: expected at most {most}, found {getattr(self, name)}")
+        for name in FINITE:
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise ValueError(f"{name}: expected a positive number, found {value}")
         if self.num_heads % self.num_kv_heads:
             raise ValueError(
                 f"num_attention_heads: expected a multiple of num_key_value_heads, "

@@ -27,6 +27,8 @@ from engine.models.jsonfile import read_object, write_object
 
 logger = logging.getLogger(__name__)
 LAYER = re.compile(r"layers\.(\d+)\.")
+# What values of the wrong kind or size raise where they are first used.
+UNREADABLE = (ValueError, TypeError, IndexError, OverflowError, RecursionError, ZeroDivisionError)
 OPTIONAL = ("self_attn.q_norm.weight", "self_attn.k_norm.weight")
 
 
@@ -81,13 +83,14 @@ def load_dflash_reported(
     Raises ValueError naming the file, the expected and the found for a configuration that isn't computed or doesn't
     fit ``target``, a damaged file, and missing, unexpected or misshapen tensors.
     """
-    file, raw = folder / "config.json", read_object(folder / "config.json")
-    stored = dict(open_checkpoint(folder).tensors())
+    file = folder / "config.json"
     try:
+        raw, stored = read_object(file), dict(open_checkpoint(folder).tensors())
         tensors = names.from_rows_of_8_bits(names.without_prefix(stored))
         ids = names.draft_ids(tensors, target.config.vocab_size)
-    except ValueError as error:
-        raise ValueError(f"{folder}: {error}") from error
+    except UNREADABLE as error:
+        said = str(error)
+        raise ValueError(said if str(folder) in said else f"{folder}: {said}") from error
     config = _read_config(file, raw, target, tensors, ids)
     model = DFlash(
         config,
@@ -97,6 +100,9 @@ def load_dflash_reported(
     )
     ignored = sorted(name for name in tensors if names.is_ignored(name))
     _fill(folder, model, tensors, ids)
+    for name, view in names.named_views(model).items():
+        if not bool(view.isfinite().all()):
+            raise ValueError(f"{folder}: {name}: expected finite weights, found some that are not")
     report = LoadReport(
         folder, len(stored) - len(ignored), tuple(ignored), _absent(config), _bits(stored.values())
     )
@@ -146,7 +152,7 @@ def _read_config(
     try:
         config = config_from_hf(raw, num_target_layers=target.config.num_layers, qk_norm=normed)
         config = _with_draft_vocabulary(config, ids)
-    except ValueError as error:
+    except UNREADABLE as error:
         raise ValueError(f"{file}: {error}") from error
     for key, found, expected in (
         ("hidden_size", config.hidden_size, target.config.hidden_size),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,7 +86,7 @@ class Corpus:
         try:
             with np.load(path, allow_pickle=False) as file:
                 part = cls(file["tokens"], file["offsets"], file["prompt_lens"])
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise ValueError(f"{path}: expected a part of a corpus, found: {error}") from error
         if len(part.offsets) != len(part) + 1 or int(part.offsets[-1]) != len(part.tokens):
             raise ValueError(

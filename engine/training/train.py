@@ -6,6 +6,7 @@ random anchors in the target's own answers, one denoising step, loss weighted by
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -23,6 +24,8 @@ from engine.training.loss import BlockLoss, Weighting, block_loss, cosine
 from engine.training.optim import MasterOptimizer, OptimizerKind
 
 STATE = "state.pt"
+# What torch raises for a file that is not one of its own, or not whole.
+UNREADABLE = (OSError, RuntimeError, EOFError, LookupError, ValueError, TypeError)
 
 
 @dataclass(frozen=True)
@@ -207,9 +210,14 @@ class Trainer:
 
     def _resume(self) -> None:
         path = self.folder / STATE
-        state: dict[str, Any] = torch.load(
-            path, map_location=self.drafter.device, weights_only=True
-        )
+        try:
+            state: dict[str, Any] = torch.load(
+                path, map_location=self.drafter.device, weights_only=True
+            )
+        except (*UNREADABLE, pickle.UnpicklingError) as error:
+            raise ValueError(
+                f"{path}: expected the state of a run, found a damaged file; remove it to begin anew"
+            ) from error
         for name, mine in (("settings", self.settings), ("config", self.drafter.config)):
             for key, value in asdict(mine).items():
                 if state[name][key] != value:

@@ -261,3 +261,37 @@ def test_saving(tmp_path):
     text = "8-bit rows: expected finite entries, found one of size nan"
     assert message(to_rows_of_8_bits, torch.tensor([[1.0, torch.nan]])) == text
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"max_position_embeddings": 10**9},
+        {"max_position_embeddings": 10**30},
+        {"intermediate_size": 10**30},
+        {"block_size": 10**30},
+        {"rms_norm_eps": float("nan")},
+        {"rms_norm_eps": 10**400},
+        {"rope_theta": -1.0},
+        {"rope_theta": float("inf")},
+        {"rope_theta": [1]},
+        {"rope_scaling": 1.5},
+        {"rope_parameters": "x"},
+        {"final_logit_softcapping": float("inf")},
+        {"input_embedding_scale": float("nan")},
+    ],
+)
+def test_values_of_another_kind_or_size_name_the_file(changes, tmp_path):
+    folder = write_checkpoint(tmp_path, raw_config(**changes), TENSORS)
+    assert message(load_dflash, folder, TARGET).startswith(f"{folder / 'config.json'}: ")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("name", sorted(TENSORS)[::5])
+def test_weights_that_are_not_finite_are_refused(name, value, tmp_path):
+    broken = TENSORS[name].clone()
+    broken.view(-1)[0] = value
+    folder = write_checkpoint(tmp_path, raw_config(), TENSORS | {name: broken})
+    said = message(load_dflash, folder, TARGET)
+    assert said.startswith(f"{folder}: ")
+    assert said.endswith("expected finite weights, found some that are not")

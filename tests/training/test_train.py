@@ -147,3 +147,16 @@ def test_feature_layers_are_spread():
     assert spread_layers(30, 5) == (1, 8, 14, 20, 27)
     assert spread_layers(36, 5) == (1, 9, 17, 25, 33)
     assert spread_layers(2, 5) == (0,)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"PK\x03\x04" + bytes(40), b"state"])
+def test_damaged_files_get_one_sentence(tmp_path, content):
+    (tmp_path / "state.pt").write_bytes(content)
+    training, held_out = CORPUS.split(16)
+    with pytest.raises(
+        ValueError, match=r"state\.pt: expected the state of a run, found a damaged"
+    ):
+        Trainer(TARGET, fresh(), training, held_out, SETTINGS, tmp_path)
+    (tmp_path / "part.npz").write_bytes(content)
+    with pytest.raises(ValueError, match=r"part\.npz: expected a part of a corpus"):
+        Corpus.load([tmp_path / "part.npz"])
