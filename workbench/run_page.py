@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from engine.decoding.session import METHODS, RunSettings
+from engine.decoding.run_settings import METHODS, RunSettings
 from engine.drafters.catalog import DRAFTERS
 from engine.faults import FAULTS, describe
 from engine.trace.errors import TraceFormatError

@@ -14,17 +14,17 @@ from pathlib import Path
 
 import streamlit as st
 
-from engine.decoding.session import (
+from engine.decoding.events import (
     Event,
     Finished,
     PlainTokens,
     Progress,
-    RunSettings,
     RunSummary,
     StepRecorded,
     TreeTokens,
-    run,
 )
+from engine.decoding.run_settings import RunSettings
+from engine.decoding.session import run
 from engine.models.catalog import ModelUnavailable, Target, load_target
 from engine.models.progress import ProgressFn
 from engine.trace.writer import SUFFIX

@@ -103,5 +103,5 @@ def _skipped(spec: Spec, step: VerifyStep) -> Finding:
         rank=None,
         request=None,
         diagnosis=None,
-        message=f"{spec.name} lacked inputs: needs {' or '.join(lacking)}",
+        message=f"{spec.name} lacked inputs: needs {' or '.join(dict.fromkeys(lacking))}",
     )

@@ -14,8 +14,9 @@ from engine.drafters.dflash import DFlashDrafter
 from engine.models.catalog import Target
 from engine.models.dflash import DFlash
 
+# Name, nodes (None: a chain as long as the block), top-k.
 SETTINGS: tuple[tuple[str, int | None, int | None], ...] = (
-    ("chain", None, 1),  # budget: block_size - 1
+    ("chain", None, 1),
     ("16, top 4", 16, 4),
     ("16", 16, None),
     ("32", 32, None),

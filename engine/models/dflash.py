@@ -8,13 +8,14 @@ and training over many blocks at once run the same code. Not covered: DFlash2's 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engine.models.dflash_config import DFlashConfig
-from engine.models.linear import LinearKind, Projection, best_kind, frozen
+from engine.models.linear import LinearKind, Projection, best_kind, frozen, projection
 from engine.models.norm import rms_norm
 from engine.models.rope import rope_table, rotate
 
@@ -35,20 +36,17 @@ class DFlashLayer(nn.Module):
         hidden, inner, head_dim = config.hidden_size, config.intermediate_size, config.head_dim
         biased, normed = config.attention_bias, config.qk_norm
 
-        def projection(out: int, width: int, bias: bool = False) -> Projection:
-            weight = frozen((out, width), dtype, device)
-            return Projection(weight, frozen((out,), dtype, device) if bias else None)
-
+        made = partial(projection, dtype=dtype, device=device)
         self.config = config
         self.input_norm = frozen((hidden,), dtype, device)
-        self.q = projection(config.query_width, hidden, biased)
-        self.kv = projection(2 * config.kv_width, hidden, biased)  # rows: keys, values
+        self.q = made(config.query_width, hidden, bias=biased)
+        self.kv = made(2 * config.kv_width, hidden, bias=biased)  # rows: keys, values
         self.q_norm = frozen((head_dim,), dtype, device) if normed else None
         self.k_norm = frozen((head_dim,), dtype, device) if normed else None
-        self.out = projection(hidden, config.query_width, biased)
+        self.out = made(hidden, config.query_width, bias=biased)
         self.mlp_norm = frozen((hidden,), dtype, device)
-        self.gate_up = projection(2 * inner, hidden)  # rows: gate, up
-        self.down = projection(hidden, inner)
+        self.gate_up = made(2 * inner, hidden)  # rows: gate, up
+        self.down = made(hidden, inner)
 
     def keys_values(self, rows: Tensor, turn: Turn) -> KeysValues:
         """Keys (normed if the drafter does so, and rotated) and values of rows [..., rows, hidden_size]."""

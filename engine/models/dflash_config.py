@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
-from engine.models.config import DEFAULT_ROPE_THETA
+from engine.models.config import DEFAULT_ROPE_THETA, DecoderConfig
 from engine.models.rope import RopeScaling
 
 LAYER_TYPES = ("full_attention", "sliding_attention")
@@ -111,6 +112,30 @@ class DFlashConfig:
             raise ValueError(
                 "sliding_window: expected a positive integer (layer_types has sliding_attention), found None"
             )
+
+    @classmethod
+    def for_target(
+        cls,
+        target: DecoderConfig,
+        *,
+        num_layers: int,
+        layer_types: tuple[str, ...] | None = None,
+        **others: Any,
+    ) -> DFlashConfig:
+        """A drafter of the target's widths; full attention unless told otherwise. ``others``: further fields."""
+        return cls(
+            hidden_size=target.hidden_size,
+            intermediate_size=target.intermediate_size,
+            num_layers=num_layers,
+            num_heads=target.num_heads,
+            num_kv_heads=target.num_kv_heads,
+            head_dim=target.head_dim,
+            vocab_size=target.vocab_size,
+            max_position=target.max_position,
+            num_target_layers=target.num_layers,
+            layer_types=layer_types or ("full_attention",) * num_layers,
+            **others,
+        )
 
     @property
     def group_size(self) -> int:

@@ -32,20 +32,13 @@ def random_dflash(
     spread evenly over the whole one.
     """
     shape = target.config
-    config = DFlashConfig(
-        hidden_size=shape.hidden_size,
-        intermediate_size=shape.intermediate_size,
+    config = DFlashConfig.for_target(
+        shape,
         num_layers=num_layers,
-        num_heads=shape.num_heads,
-        num_kv_heads=shape.num_kv_heads,
-        head_dim=shape.head_dim,
-        vocab_size=shape.vocab_size,
-        max_position=shape.max_position,
+        layer_types=layer_types,
         block_size=block_size,
         mask_token_id=shape.vocab_size - 1,
         target_layer_ids=target_layer_ids or tuple(range(shape.num_layers)),
-        num_target_layers=shape.num_layers,
-        layer_types=layer_types or ("full_attention",) * num_layers,
         sliding_window=sliding_window,
         qk_norm=qk_norm,
         draft_vocab_size=draft_vocab_size,

@@ -7,13 +7,14 @@ few long runs.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engine.models.config import DecoderConfig
-from engine.models.linear import Projection, frozen
+from engine.models.linear import frozen, projection
 from engine.models.norm import rms_norm
 from engine.models.rope import rotate
 
@@ -31,19 +32,16 @@ class DecoderLayer(nn.Module):
         qkv_width = config.query_width + 2 * config.kv_width
         biased, normed = config.attention_bias, config.qk_norm
 
-        def projection(out: int, width: int, bias: bool = False) -> Projection:
-            weight = frozen((out, width), dtype, device)
-            return Projection(weight, frozen((out,), dtype, device) if bias else None)
-
+        made = partial(projection, dtype=dtype, device=device)
         self.config = config
         self.input_norm = frozen((hidden,), dtype, device)
-        self.qkv = projection(qkv_width, hidden, biased)  # rows: queries, keys, values
+        self.qkv = made(qkv_width, hidden, bias=biased)  # rows: queries, keys, values
         self.q_norm = frozen((head_dim,), dtype, device) if normed else None
         self.k_norm = frozen((head_dim,), dtype, device) if normed else None
-        self.out = projection(hidden, config.query_width, biased)
+        self.out = made(hidden, config.query_width, bias=biased)
         self.mlp_norm = frozen((hidden,), dtype, device)
-        self.gate_up = projection(2 * inner, hidden)  # rows: gate, up
-        self.down = projection(hidden, inner)
+        self.gate_up = made(2 * inner, hidden)  # rows: gate, up
+        self.down = made(hidden, inner)
 
     def forward(
         self,

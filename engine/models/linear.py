@@ -85,3 +85,16 @@ class Projection(nn.Module):
             )
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return self
+
+
+def projection(
+    out: int,
+    width: int,
+    dtype: torch.dtype,
+    device: torch.device | str,
+    *,
+    bias: bool = False,
+) -> Projection:
+    """An uninitialised product of ``width`` inputs and ``out`` outputs."""
+    weight = frozen((out, width), dtype, device)
+    return Projection(weight, frozen((out,), dtype, device) if bias else None)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from engine.decoding.acceptance_benchmark import SETTINGS
 from engine.models.catalog import Target
 from engine.models.dflash import DFlash
 from engine.models.dflash_weights import save_dflash
@@ -25,14 +26,6 @@ from engine.training.start import new_drafter, spread_layers
 from engine.training.train import Figures, Trainer, TrainSettings
 
 HELD_OUT = Path(__file__).with_name("held_out.toml")
-SETTINGS: tuple[tuple[str, int, int | None], ...] = (
-    ("chain", 0, 1),  # budget: as long as the block
-    ("16, top 4", 16, 4),
-    ("16", 16, None),
-    ("32", 32, None),
-    ("64", 64, None),
-    ("256", 256, None),
-)
 
 
 @dataclass(frozen=True)
@@ -136,6 +129,7 @@ def followed_table(
         key=lambda answer: answer.prompt,
     )
     rows: dict[str, dict[str, float]] = {}
+    chain = drafter.config.block_size - 1
     for prompt, head, answer in zip(prompts, heads, answers, strict=True):
         text = [*head, *answer.tokens]
         if len(answer.tokens) < 2:
@@ -143,9 +137,9 @@ def followed_table(
         found = place_candidates(target.model, drafter, text, len(head), 256)
         rows[prompt] = {
             name: follow(
-                found, text, len(head), budget or drafter.config.block_size - 1, topk
+                found, text, len(head), chain if nodes is None else nodes, topk
             ).accept_length
-            for name, budget, topk in SETTINGS
+            for name, nodes, topk in SETTINGS
         }
     means = {name: statistics.mean(row[name] for row in rows.values()) for name, _, _ in SETTINGS}
     return {"prompts": rows, "mean": means}

@@ -24,20 +24,12 @@ def new_drafter(
 ) -> DFlash:
     """Untrained, of the target's widths, dtype and device; branches begin small, the final norm below the target's."""
     shape = target.config
-    config = DFlashConfig(
-        hidden_size=shape.hidden_size,
-        intermediate_size=shape.intermediate_size,
+    config = DFlashConfig.for_target(
+        shape,
         num_layers=num_layers,
-        num_heads=shape.num_heads,
-        num_kv_heads=shape.num_kv_heads,
-        head_dim=shape.head_dim,
-        vocab_size=shape.vocab_size,
-        max_position=shape.max_position,
         block_size=block_size,
         mask_token_id=mask_token_id,
         target_layer_ids=target_layer_ids or spread_layers(shape.num_layers, 5),
-        num_target_layers=shape.num_layers,
-        layer_types=("full_attention",) * num_layers,
         rope_theta=shape.rope_theta,
         rope_scaling=shape.rope_scaling,
         rms_norm_eps=shape.rms_norm_eps,

@@ -7,15 +7,9 @@ from pathlib import Path
 import pytest
 
 from engine.checks.registry import check_trace
-from engine.decoding.session import (
-    Finished,
-    PlainTokens,
-    RunSettings,
-    StepRecorded,
-    TreeTokens,
-    first_difference,
-    run,
-)
+from engine.decoding.events import Finished, PlainTokens, StepRecorded, TreeTokens
+from engine.decoding.run_settings import RunSettings
+from engine.decoding.session import first_difference, run
 from engine.faults import FAULTS
 from engine.faults.injector import INJECTORS
 from engine.trace import open_trace

@@ -5,7 +5,9 @@ from functools import cache
 import pytest
 
 from engine.checks.registry import check_trace
-from engine.decoding.session import Finished, RunSettings, StepRecorded, run
+from engine.decoding.events import Finished, StepRecorded
+from engine.decoding.run_settings import RunSettings
+from engine.decoding.session import run
 from engine.models.catalog import Target, load_target
 
 pytestmark = pytest.mark.model

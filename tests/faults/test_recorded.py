@@ -19,8 +19,8 @@ from engine.faults.recorded.masks import tree_columns_only
 from engine.step import VerifyStep
 from engine.trace.errors import FieldProblem
 from engine.trace.validate import validate_step
+from tests.contract import DIAGNOSES
 from tests.faults.expectations import (
-    CONTRACT,
     ENGINE,
     EXPECTED,
     HARMLESS,
@@ -169,7 +169,7 @@ def test_injectors_say_what_they_lack(
 
 
 def test_every_diagnosis_of_the_contract_is_reached() -> None:
-    contract = {(check, name) for check, names in CONTRACT.items() for name in names.split()}
+    contract = {(check, name) for check, names in DIAGNOSES.items() for name in names.split()}
     as_cause, otherwise, verdicts = set(), set(), set()
     for fault in RECORDED_FAULTS:
         for case in CASES:

@@ -59,7 +59,7 @@ def test_the_loss_is_the_weighted_cross_entropy():
                     w = math.exp(-k / 3.0)
                     total = total - w * logits[i, j, k].log_softmax(dim=0)[labels[i, j, k]]
                     weight += w
-    assert abs(float(found.loss) - float(total) / weight) < 1e-5
+    assert abs(float(found.loss.detach()) - float(total.detach()) / weight) < 1e-5
     (mine,) = torch.autograd.grad(found.loss, hidden)
     (want,) = torch.autograd.grad(total / weight, hidden)
     assert (mine - want).abs().max() < 1e-6
@@ -129,4 +129,5 @@ def test_rows_of_cross_entropy(device):
     assert (loss - want).abs().max() < 1e-4
     assert (logits - slope).abs().max() < 1e-5
     assert best[3] == 77
-    assert torch.equal(best, wide.argmax(dim=-1)) or bool((best == wide.argmax(dim=-1)).sum() == 8)
+    single = torch.arange(9, device=device) != 3
+    assert torch.equal(best[single], wide.argmax(dim=-1)[single])

@@ -7,6 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from engine.decoding.acceptance_benchmark import SETTINGS
+from engine.decoding.engine import Engine
+from engine.decoding.settings import EngineConfig
+from engine.drafters.dflash import DFlashDrafter
 from engine.models.catalog import Target
 from engine.models.dflash_weights import load_dflash
 from engine.models.tiny import random_decoder
@@ -15,12 +19,12 @@ from engine.training.corpus import Corpus
 from engine.training.instructions import plain, seed_instructions
 from engine.training.make_corpus import CorpusSettings, make_corpus
 from engine.training.pipeline import (
-    SETTINGS,
     DrafterSettings,
     followed_table,
     held_out_prompts,
     train_drafter,
 )
+from engine.training.start import new_drafter
 from engine.training.train import TrainSettings
 
 START, END, ANSWER = 200, 201, 202
@@ -45,7 +49,7 @@ class Untemplated(Tokenizer):
 
 
 def target(tokenizer=None) -> Target:
-    model = random_decoder("llama", seed=2, vocab_size=210, num_layers=4)
+    model = random_decoder("llama", seed=2, vocab_size=210, num_layers=4, max_position=1024)
     return Target("tiny", Path("tiny"), model, tokenizer or Tokenizer())  # type: ignore[arg-type]
 
 
@@ -134,15 +138,17 @@ def test_seed_instructions_are_different_and_follow_from_the_seed():
     assert any(prompt in map(plain, seed_instructions(10**6, seed=0)) for prompt in held)
 
 
-def test_followed_texts_are_those_of_plain_decoding():
-    from engine.models.causal import generate_plain
-    from engine.training.start import new_drafter
-
+def test_the_table_is_what_the_engine_decodes():
     one = target()
     drafter = new_drafter(one.model, num_layers=1, block_size=4, mask_token_id=209)
     table = followed_table(one, drafter, ["Hello"], 20)
-    text = list(generate_plain(one.model, one.tokenizer.encode_chat("Hello"), 20))
-    assert len(text) == 20
-    chain = table["prompts"]["Hello"]["chain"]
-    assert 1.0 <= chain <= 4.0
+    for name, nodes, topk in SETTINGS:
+        budget = 3 if nodes is None else nodes
+        config = EngineConfig(budget=budget, topk=topk, block_size=4, max_context=40 + budget)
+        engine = Engine(one.model, DFlashDrafter(drafter, one.model), config)
+        state, steps = engine.add("r", one.tokenizer.encode_chat("Hello"), 20), 0
+        while engine.running:
+            engine.step()
+            steps += 1
+        assert table["prompts"]["Hello"][name] == (len(state.output) - 1) / steps
     assert table["mean"] == table["prompts"]["Hello"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from app_driver import figures, open_app, params, words
 
-from engine.decoding.session import RunSettings
+from engine.decoding.run_settings import RunSettings
 from engine.models.catalog import ModelUnavailable, Target
 from engine.models.tiny import random_decoder
 from engine.trace.reader import open_trace

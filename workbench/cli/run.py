@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -16,11 +17,13 @@ from workbench.cli.failures import one_line_errors
 
 if TYPE_CHECKING:
     from engine.checks.registry import TraceChecker
-    from engine.decoding.session import Event, RequestSummary, RunSettings, RunSummary
+    from engine.decoding.events import Event, RequestSummary, RunSummary
+    from engine.decoding.run_settings import RunSettings
     from engine.models.catalog import Target
 
 DIFFERENT = 1  # exit status: the text is not plain decoding's, or a check found a fault
 INTERRUPTED = 130
+QUIET_SECONDS = 5.0  # at most, between two lines where there is no terminal
 
 
 class Method(StrEnum):
@@ -92,7 +95,7 @@ def run(
     recorded stays).
     """
     with one_line_errors():
-        from engine.decoding.session import RunSettings
+        from engine.decoding.run_settings import RunSettings
 
         settings = RunSettings(
             prompts=tuple(prompt),
@@ -138,7 +141,7 @@ def _load(model: str) -> Target:
 
 def _decode(settings: RunSettings, target: Target, path: Path) -> int:
     from engine.checks.registry import TraceChecker
-    from engine.decoding.session import Finished, StepRecorded
+    from engine.decoding.events import Finished, StepRecorded
     from engine.decoding.session import run as events
 
     checker, screen = TraceChecker(), Screen()
@@ -159,18 +162,27 @@ def _decode(settings: RunSettings, target: Target, path: Path) -> int:
 
 @dataclass
 class Screen:
-    """Texts as they appear: on a terminal only, one stream at a time."""
+    """Texts as they appear on a terminal, one stream at a time; elsewhere a line now and then."""
 
     steps: int = 0
+    _said: float = field(default_factory=time.monotonic)  # when the last line was printed
     _shown: dict[str, int] = field(default_factory=dict)
 
     def show(self, event: Event) -> None:
         """Print what is new."""
-        from engine.decoding.session import PlainTokens, StepRecorded, TreeTokens
+        from engine.decoding.events import PlainTokens, StepRecorded, TreeTokens
 
         if isinstance(event, StepRecorded):
             self.steps += 1
-        elif isinstance(event, PlainTokens | TreeTokens) and sys.stderr.isatty():
+        elif isinstance(event, PlainTokens | TreeTokens) and not sys.stderr.isatty():
+            if time.monotonic() - self._said > QUIET_SECONDS:
+                self._said = time.monotonic()
+                kind = "plain decoding" if isinstance(event, PlainTokens) else "tree decoding"
+                line = (
+                    f"{kind} {event.rid}: {len(event.tokens)} tokens, {self.steps} steps recorded"
+                )
+                print(line, file=sys.stderr)
+        elif isinstance(event, PlainTokens | TreeTokens):
             kind = "plain" if isinstance(event, PlainTokens) else "tree"
             label = f"{kind} {event.rid}"
             if label not in self._shown:

@@ -44,6 +44,20 @@ def blank(palette: Palette, height: int, **margins: int) -> go.Figure:
     return figure
 
 
+def mark_step(figure: go.Figure, palette: Palette, current: int | None) -> None:
+    """Name the current step above a strip over steps."""
+    if current is not None:
+        figure.add_annotation(
+            x=current,
+            y=1.0,
+            yref="paper",
+            yanchor="bottom",
+            showarrow=False,
+            text=f"▼ step {current}",
+            font={"size": 11, "color": palette.selected},
+        )
+
+
 def unchanged_by_selection(opacity: float = 1.0) -> dict[str, Any]:
     """Plotly dims what is not selected; the app draws its own ring instead."""
     same = {"marker": {"opacity": opacity}}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from workbench.figures.base import blank, unchanged_by_selection
+from workbench.figures.base import blank, mark_step, unchanged_by_selection
 from workbench.outcome import Outcome, mark
 from workbench.theme import Palette
 from workbench.tokens import for_plotly, shorten
@@ -174,13 +174,4 @@ def _axes(
         tickvals=[floor + 0.4 for floor in floors],
         ticktext=[f"{for_plotly(shorten(lane.label, LABEL))}  " for lane in lanes],
     )
-    if current is not None:
-        figure.add_annotation(
-            x=current,
-            y=1.0,
-            yref="paper",
-            yanchor="bottom",
-            showarrow=False,
-            text=f"▼ step {current}",
-            font={"size": 11, "color": palette.selected},
-        )
+    mark_step(figure, palette, current)

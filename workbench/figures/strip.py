@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from workbench.figures.base import blank, unchanged_by_selection
+from workbench.figures.base import blank, mark_step, unchanged_by_selection
 from workbench.outcome import Outcome, mark
 from workbench.theme import Palette
 
@@ -78,16 +78,7 @@ def _axes(
         tickvals=[bar.step for bar in bars[:: max(1, -(-len(bars) // 14))]],
     )
     figure.update_yaxes(range=[0, top * 1.45])
-    if current is not None:
-        figure.add_annotation(
-            x=current,
-            y=1.0,
-            yref="paper",
-            yanchor="bottom",
-            showarrow=False,
-            text=f"▼ step {current}",
-            font={"size": 11, "color": palette.selected},
-        )
+    mark_step(figure, palette, current)
 
 
 def _hover(bar: StepBar) -> str:
