@@ -6,7 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.decoding.acceptance_curve import Curve, acceptance_curve, curve_of, drafted_places
+from engine.decoding.acceptance_curve import (
+    Curve,
+    DraftedPlace,
+    acceptance_curve,
+    curve_of,
+    drafted_places,
+)
+from engine.decoding.best_first import Candidates
 from engine.decoding.engine import Engine
 from engine.decoding.record import Recorder
 from engine.decoding.settings import EngineConfig
@@ -124,3 +131,12 @@ def test_marginals_that_do_not_fit_are_no_marginals(changes):
     ]
     assert drafted_places(broken) == []
     assert curve_of(broken) == Curve(0, (), None, None)
+
+
+def test_a_walk_that_ends_with_the_recording_counts_for_no_budget():
+    candidates = Candidates(np.log([[0.6, 0.4], [0.7, 0.3]]), np.array([[1, 2], [3, 4]]))
+    known = DraftedPlace(0, "r", 9, candidates, (1, 3, 5), 2)
+    cut = DraftedPlace(1, "r", 9, candidates, (1,), 0)
+    (point,) = acceptance_curve([known, cut], budgets=[2])
+    assert (point.accept_length, point.places) == (3.0, 1)
+    assert acceptance_curve([cut], budgets=[2]) == []
