@@ -152,3 +152,12 @@ def test_the_table_is_what_the_engine_decodes():
             steps += 1
         assert table["prompts"]["Hello"][name] == (len(state.output) - 1) / steps
     assert table["mean"] == table["prompts"]["Hello"]
+
+
+def test_a_held_out_prompt_that_the_target_writes_itself_is_left_out(tmp_path, monkeypatch):
+    messages = [Tokenizer().encode(text) for text in ("How are YOU, today?!", "Something else.")]
+    monkeypatch.setattr("engine.training.make_corpus.self_written", lambda *_: iter(messages))
+    settings = replace(CORPUS, seed_prompts=0)
+    corpus = make_corpus(target(), tmp_path, settings, held_out=["how are you today"])
+    prompts = [corpus.sequence(i)[: corpus.prompt_lens[i]].tolist() for i in range(len(corpus))]
+    assert prompts == [Tokenizer().encode_chat("Something else.")]
