@@ -26,6 +26,7 @@ from engine.checks import (
     write_slots,
 )
 from engine.checks.context import Spec
+from engine.checks.spec import Runnable
 
 CHECKS: tuple[Spec, ...] = (
     Spec(
@@ -153,3 +154,5 @@ CHECKS: tuple[Spec, ...] = (
         "I22", "reference", (("reference.target_predict", "outcome.target_predict"),), reference.run
     ),
 )
+
+runnable = Runnable(CHECKS)

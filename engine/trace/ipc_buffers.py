@@ -8,7 +8,6 @@ together, and that each holds neither more nor less than it claims. Not covered:
 from __future__ import annotations
 
 from functools import cache
-from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,10 @@ from engine.trace import limits
 from engine.trace.errors import FieldProblem
 from engine.trace.ipc import BatchLayout
 
+Pair = tuple[memoryview, memoryview]
 EMPTY = memoryview(b"")
 # Before the bytes of each buffer of a compressed batch: their number when decompressed, or that they are as they are.
-CLAIM, AS_IT_IS = Struct("<q"), -1
+CLAIM_SIZE, AS_IT_IS = 8, -1
 
 
 def buffers_of(layout: BatchLayout, body: memoryview, count: int | None = None) -> list[memoryview]:
@@ -32,12 +32,14 @@ def buffers_of(layout: BatchLayout, body: memoryview, count: int | None = None) 
     offsets, lengths = layout.offsets, layout.lengths[:count]
     filled = np.flatnonzero(lengths)
     starts, ends = offsets[filled], offsets[filled] + lengths[filled]
-    head = 0 if layout.codec is None else CLAIM.size
+    head = 0 if layout.codec is None else CLAIM_SIZE
     if len(filled):
         _check_places(starts, lengths[filled], head, len(body))
     buffers, left = [EMPTY] * len(lengths), limits.MAX_INFLATED_BYTES
-    for number, start, end in zip(filled.tolist(), starts.tolist(), ends.tolist(), strict=True):
-        claim = CLAIM.unpack_from(body, start)[0] if head else AS_IT_IS
+    inflated: dict[int, Pair] = {}  # by claim: the last buffer packed, and decompressed
+    claims = _claims(body, starts) if head else [AS_IT_IS] * len(filled)
+    places = zip(filled.tolist(), starts.tolist(), ends.tolist(), claims, strict=True)
+    for number, start, end, claim in places:
         if claim == AS_IT_IS:
             buffers[number] = body[start + head : end]
             continue
@@ -45,8 +47,22 @@ def buffers_of(layout: BatchLayout, body: memoryview, count: int | None = None) 
         if left < 0:
             most = limits.MAX_INFLATED_BYTES
             raise FieldProblem(f"at most {most} bytes decompressed", f"a claim of {claim}")
-        buffers[number] = _inflate(layout.codec, body[start + head : end], claim)
+        packed = body[start + head : end]
+        # Slots of the prefixes and ``kv_indices`` often hold the same: equal bytes are decompressed once.
+        twin = inflated.get(claim)
+        if twin is None or twin[0] != packed:
+            twin = inflated[claim] = packed, _inflate(layout.codec, packed, claim)
+        buffers[number] = twin[1]
     return buffers
+
+
+def _claims(body: memoryview, starts: Int64) -> list[int]:
+    """What stands before the buffers that start there; starts are multiples of 8, as is the body's own."""
+    if not len(starts):
+        return []
+    words = np.frombuffer(body, "<i8", len(body) // CLAIM_SIZE)
+    claims: list[int] = words[starts // CLAIM_SIZE].tolist()
+    return claims
 
 
 def _check_places(starts: Int64, lengths: Int64, head: int, size: int) -> None:

@@ -89,6 +89,24 @@ def test_messages_of_pyarrow_are_read(codec):
     assert read(pyarrow_message(step, codec)) == step
 
 
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+@pytest.mark.parametrize("other", [0, 1])
+def test_buffers_of_equal_length(codec, other):
+    """Equal ones may be decompressed once, ones that only claim the same length may not."""
+    slots = np.arange(4096) % 7
+    fields = {
+        "inputs__kv_indices": slots.tolist(),
+        "inputs__input_ids": (slots + other).tolist(),
+        "inputs__positions": slots.tolist(),
+    }
+    step = example_step(**fields)
+    for message in (pyarrow_message(step, codec), Encoder().encode(step_to_batch(step))):
+        found = read(message)
+        assert found == step
+        assert found.inputs.input_ids.tolist() == fields["inputs__input_ids"]
+        assert found.inputs.positions.tolist() == slots.tolist()
+
+
 def test_no_message_is_longer_than_pyarrows():
     for step in (example_step(), large_step()):
         assert len(Encoder().encode(step_to_batch(step))) < len(pyarrow_message(step, "zstd"))
