@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import accumulate
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +22,7 @@ from torch import Tensor
 
 from engine.decoding.metadata import AttentionMetadata
 from engine.layout import QUERY_TILE
+from engine.models.device import to_host
 from engine.models.kv_pool import KVPool
 
 
@@ -87,7 +89,13 @@ class _Step:
 
 
 def attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    """q [rows, heads, dim] over keys and values [n, kv_heads, dim] with mask bool [rows, n] -> [rows, heads, dim]."""
+    """q [rows, heads, dim] over keys and values [n, kv_heads, dim] with mask bool [rows, n] -> [rows, heads, dim].
+
+    A CPU takes grouped heads as they are. On a GPU no fused kernel of torch takes both a mask and groups, so the heads
+    of a group stand there as rows of one head.
+    """
+    if not q.is_cpu:
+        return attend_by_group(q, keys, values, mask)
     out = F.scaled_dot_product_attention(
         q.transpose(0, 1).unsqueeze(0),
         keys.transpose(0, 1).unsqueeze(0),
@@ -98,9 +106,24 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
     return out[0].transpose(0, 1)
 
 
+def attend_by_group(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    """The same, as a product of one head a group."""
+    rows, heads, dim = q.shape
+    kv_heads = keys.shape[1]
+    group = heads // kv_heads
+    grouped = q.view(rows, kv_heads, group, dim).permute(1, 2, 0, 3)
+    out = F.scaled_dot_product_attention(
+        grouped.reshape(1, kv_heads, group * rows, dim),
+        keys.transpose(0, 1).unsqueeze(0),
+        values.transpose(0, 1).unsqueeze(0),
+        attn_mask=mask.repeat(group, 1),
+    )
+    return out.view(kv_heads, group, rows, dim).permute(2, 0, 1, 3).reshape(q.shape)
+
+
 def _programs(metadata: AttentionMetadata, num_rows: int) -> Iterator[Program]:
-    qo, kv = metadata.qo_indptr.tolist(), metadata.kv_indptr.tolist()
-    starts = metadata.mask_indptr.tolist()
+    device = metadata.custom_mask.device
+    qo, kv, starts = _listed(metadata.qo_indptr, metadata.kv_indptr, metadata.mask_indptr)
     grid = -(-metadata.max_extend_len // QUERY_TILE) * QUERY_TILE
     for i in range(len(qo) - 1):
         width, kv_len = qo[i + 1] - qo[i], kv[i + 1] - kv[i]
@@ -108,13 +131,21 @@ def _programs(metadata: AttentionMetadata, num_rows: int) -> Iterator[Program]:
         _inside(f"kv_indptr[{i + 1}]", kv[i + 1], len(metadata.kv_indices), "entries of kv_indices")
         covered = min(width, grid)
         stride = kv_len + width
-        cells = starts[i] + torch.arange(covered)[:, None] * stride + kv_len + torch.arange(width)
-        if cells.numel():
-            last = int(cells.max()) + 1
+        first = starts[i] + kv_len
+        if covered and width:
+            last = first + max((covered - 1) * stride, 0) + width
             _inside(f"request {i}: last mask cell + 1", last, len(metadata.custom_mask), "cells")
-        tree = metadata.custom_mask[cells].bool()
-        mask = torch.cat([torch.ones(covered, kv_len, dtype=torch.bool), tree], dim=1)
+        rows, columns = (torch.arange(count, device=device) for count in (covered, width))
+        tree = metadata.custom_mask[first + rows[:, None] * stride + columns].bool()
+        mask = torch.cat([tree.new_ones(covered, kv_len), tree], dim=1)
         yield Program(slice(qo[i], qo[i + 1]), metadata.kv_indices[kv[i] : kv[i + 1]], mask)
+
+
+def _listed(*offsets: Tensor) -> list[list[int]]:
+    """Each as a list, in one copy."""
+    values = to_host(torch.cat(offsets)).tolist()
+    ends = list(accumulate(map(len, offsets)))
+    return [values[end - len(part) : end] for end, part in zip(ends, offsets, strict=True)]
 
 
 def _inside(what: str, found: int, limit: int, unit: str) -> None:

@@ -4,7 +4,8 @@ Greedy verification predicts the argmax of every row; at a temperature each row 
 samples (*sample and match*): every emitted token is a fresh sample of the target given its true prefix, so the output
 distribution is the target's. The uniform that a row consumes depends on seed, request and position only. Nodes of one
 position share it, but a walk visits one node a position, so the samples along any path are independent; and plain
-decoding with the same seed draws the same tokens.
+decoding with the same seed draws the same tokens. Uniforms are drawn on the host, whatever the device; the device of
+the logits cuts its cumulative probabilities, in float64, where they fall. No torch generator takes part.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
+
+from engine.models.device import HOST, to_device
 
 
 @dataclass(frozen=True)
@@ -30,12 +33,16 @@ class Sampler:
             raise ValueError(f"temperature: expected a number >= 0, found {self.temperature}")
 
     def choose(self, logits: Tensor, rid: str, positions: Sequence[int]) -> Tensor:
-        """One token a row, int64 [rows]. ``logits`` [rows, V]; ``positions``: those of the tokens being chosen."""
+        """One token a row, int64 [rows] on the device of ``logits`` [rows, V].
+
+        ``positions``: those of the tokens being chosen.
+        """
         if self.temperature == 0.0:
             return logits.argmax(dim=-1)
         probs = torch.softmax(logits.double() / self.temperature, dim=-1)
         cumulative = probs.cumsum(dim=-1)
-        uniform = torch.tensor([self.uniform(rid, p) for p in positions], dtype=torch.float64)
+        drawn = [self.uniform(rid, p) for p in positions]
+        uniform = to_device(torch.tensor(drawn, dtype=torch.float64, device=HOST), logits.device)
         target = (uniform * cumulative[:, -1])[:, None]
         # searchsorted with right=True never lands on a token of probability zero.
         return torch.searchsorted(cumulative, target, right=True)[:, 0].clamp(

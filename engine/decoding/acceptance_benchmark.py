@@ -8,10 +8,12 @@ from typing import Any
 
 from engine.decoding.accept import Sampler
 from engine.decoding.engine import Engine
+from engine.decoding.parting import parting
 from engine.decoding.plain import decode_plain
 from engine.decoding.settings import EngineConfig
 from engine.drafters.dflash import DFlashDrafter
 from engine.models.catalog import Target
+from engine.models.device import described
 from engine.models.dflash import DFlash
 
 # Name, nodes (None: a chain as long as the block), top-k.
@@ -39,9 +41,11 @@ def bench_acceptance(
 ) -> dict[str, Any]:
     """Settings are (name, nodes, top-k); nodes None: a chain as long as the block.
 
-    Returns ``{"prompts": {prompt: {setting: tokens a step}}, "mean": {setting: …}, "same_text": {setting: count}}``.
-    Tokens a step: what verify steps emitted, the bonus included, over their number; the prompt's own first token is
-    not counted. ``same_text``: prompts whose text equals plain decoding's with the same seed, token by token.
+    Returns ``{"prompts": {prompt: {setting: tokens a step}}, "mean": {setting: …}, "same_text": {setting: count},
+    "near_ties": {setting: count}, "partings": [text], "temperature": …, "device": …, "dtype": …}``. Tokens a step: what
+    verify steps emitted, the bonus included, over their number; the prompt's own first token is not counted.
+    ``same_text``: prompts whose text equals plain decoding's with the same seed, token by token; ``near_ties``: greedy
+    ones that part from it where rounding explains it; ``partings``: all that part, in words.
     """
     size = block_size or model.config.block_size
     sampler, stop = Sampler(temperature, seed), target.model.config.eos_token_ids
@@ -52,9 +56,11 @@ def bench_acceptance(
     ]
     rows: dict[str, dict[str, float]] = {prompt: {} for prompt in prompts}
     same: dict[str, int] = {}
+    ties: dict[str, int] = {}
+    partings: list[str] = []
     for name, nodes, topk in settings:
         budget = size - 1 if nodes is None else nodes
-        same[name] = 0
+        same[name] = ties[name] = 0
         for prompt, chat, text in zip(prompts, chats, plain, strict=True):
             config = EngineConfig(
                 budget=budget,
@@ -74,6 +80,19 @@ def bench_acceptance(
                 steps += 1
             same[name] += state.output == text
             rows[prompt][name] = (len(state.output) - 1) / max(steps, 1)
+            if state.output != text and not temperature:
+                apart = parting(target.model, chat, text, state.output)
+                ties[name] += apart is not None and apart.near_tie
+                partings.append(f"{name}: {prompt[:40]} {apart or 'has another length'}")
         report(f"{name}: {statistics.mean(row[name] for row in rows.values()):.2f}")
     means = {name: statistics.mean(row[name] for row in rows.values()) for name in same}
-    return {"prompts": rows, "mean": means, "same_text": same, "temperature": temperature}
+    return {
+        "prompts": rows,
+        "mean": means,
+        "same_text": same,
+        "near_ties": ties,
+        "partings": partings,
+        "temperature": temperature,
+        "device": described(target.model.device),
+        "dtype": str(target.model.dtype).removeprefix("torch."),
+    }

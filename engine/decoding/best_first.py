@@ -12,13 +12,14 @@ one on the depth, and a spine: the chain of best tokens is in the tree before an
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from engine.models.device import to_host
 from engine.step import Float64, Int64
 from engine.tree import DraftTree
 
@@ -44,13 +45,24 @@ def top_candidates(logits: Tensor, count: int) -> Candidates:
     """The ``count`` best tokens a position, equal logits by lower id.
 
     ``logits``: [L, V], any float dtype, raw. -inf marks a token that cannot be drafted; it never becomes a node.
+    A GPU sorts whole rows and hands over the best alone; a CPU, which would take long, partitions them.
     """
     count = min(count, logits.shape[1])
     log_probs = torch.log_softmax(logits.double(), dim=-1)
     log_probs = log_probs.masked_fill(log_probs.isnan(), -torch.inf)  # from a row of -inf alone
-    table = log_probs.clamp(max=0.0).cpu().numpy()
+    log_probs = log_probs.clamp(max=0.0)
+    if not logits.is_cpu:
+        return _sorted_candidates(log_probs, count)
+    table = log_probs.numpy()
     tokens = np.array([_best(row, count) for row in table], np.int64).reshape(len(table), count)
     return Candidates(np.take_along_axis(table, tokens, axis=1), tokens)
+
+
+def _sorted_candidates(log_probs: Tensor, count: int) -> Candidates:
+    """The same from a stable sort of ``log_probs`` float64 [L, V], in one copy to the host."""
+    best, ids = (part[:, :count] for part in log_probs.sort(dim=-1, descending=True, stable=True))
+    both = to_host(torch.stack([best, ids.double()])).numpy()  # float64 holds every id
+    return Candidates(both[0], both[1].astype(np.int64))
 
 
 def _best(row: Float64, count: int) -> Int64:
@@ -77,11 +89,39 @@ def build_tree(
     ``logits``: [L, V] of draft positions 1 … L. ``topk``: ranks that a depth may use, None for as many as the budget;
     ``max_depth``: None for L; ``spine``: see :func:`grow`. At least ``kept`` candidates a position are returned.
     """
+    return build_trees(
+        logits[None], [root], budget, topk, max_depth=max_depth, spine=spine, kept=kept
+    )[0]
+
+
+def build_trees(
+    logits: Tensor,
+    roots: Sequence[int],
+    budget: int,
+    topk: int | None = None,
+    *,
+    max_depth: int | None = None,
+    spine: bool = False,
+    kept: int = 0,
+) -> list[BuiltTree]:
+    """:func:`build_tree` of every request, ``logits`` [bs, L, V]; the host gets all candidates at once."""
     if budget < 0 or (topk is not None and topk < 1):
         raise ValueError(f"expected budget >= 0 and topk >= 1, found budget {budget}, topk {topk}")
     width = budget if topk is None else min(topk, budget)
-    candidates = top_candidates(logits, max(width, kept))
-    return grow(candidates, root, budget, width, max_depth=max_depth, spine=spine)
+    batch, length, _ = logits.shape
+    found = top_candidates(logits.flatten(0, 1), max(width, kept))
+    log_probs, tokens = (a.reshape(batch, length, -1) for a in (found.log_probs, found.tokens))
+    return [
+        grow(
+            Candidates(log_probs[i], tokens[i]),
+            root,
+            budget,
+            width,
+            max_depth=max_depth,
+            spine=spine,
+        )
+        for i, root in enumerate(roots)
+    ]
 
 
 def grow(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from engine.decoding.stages import Stages
+from engine.models.device import HOST, to_device, to_host
 from engine.models.kv_pool import KVPool
 
 
@@ -18,20 +21,41 @@ def watched_layers(pool: KVPool) -> list[int]:
     return sorted({min(1, last), (last + 1) // 2, last})
 
 
-def compact_and_trace(
-    stages: Stages, pool: KVPool, slots: Tensor, path: list[int]
-) -> dict[int, list[int]]:
-    """Compact one request and return, a watched layer, the node that each newly committed position holds.
+@dataclass(frozen=True, eq=False)
+class Committed:
+    """What one request's commit left, as the device found it."""
 
-    ``slots``: int64 [q_len], where the request's rows were written; ``path``: accepted nodes. -1: no node's memory.
+    path: list[int]  # accepted nodes
+    same: (
+        Tensor  # bool [layers, len(path), q_len]: the new position holds what this node's row held
+    )
+
+
+def compact_and_trace(stages: Stages, pool: KVPool, slots: Tensor, path: list[int]) -> Committed:
+    """Compact one request and compare, a watched layer, each newly committed position with every row before.
+
+    ``slots``: int64 [q_len] on the host, where the request's rows were written; ``path``: accepted nodes.
     """
-    layers = watched_layers(pool)
-    before = {layer: _rows(pool, layer, slots) for layer in layers}
-    stages.compact(pool, slots, torch.tensor(path))
-    return {
-        layer: _holders(before[layer], _rows(pool, layer, slots[: len(path)]), path)
-        for layer in layers
-    }
+    layers, there = watched_layers(pool), to_device(slots, pool.k[0].device)
+    before = [_rows(pool, layer, there) for layer in layers]
+    stages.compact(pool, slots, torch.tensor(path, device=HOST))
+    after = [_rows(pool, layer, there[: len(path)]) for layer in layers]
+    pairs = zip(before, after, strict=True)
+    return Committed(path, torch.stack([(new[:, None] == old).all(-1) for old, new in pairs]))
+
+
+def nodes_held(layers: list[int], commits: list[Committed]) -> dict[int, list[list[int]]]:
+    """Layer -> request -> the node whose memory each new position holds, -1: no node's. One copy to the host."""
+    flat = to_host(torch.cat([commit.same.flatten() for commit in commits])).numpy()
+    held: dict[int, list[list[int]]] = {layer: [] for layer in layers}
+    start = 0
+    for commit in commits:
+        end = start + commit.same.numel()
+        tables = flat[start:end].reshape(commit.same.shape).tolist()
+        for layer, rows in zip(layers, tables, strict=True):
+            held[layer].append(list(map(_holder, rows, commit.path)))
+        start = end
+    return held
 
 
 def _rows(pool: KVPool, layer: int, slots: Tensor) -> Tensor:
@@ -40,10 +64,8 @@ def _rows(pool: KVPool, layer: int, slots: Tensor) -> Tensor:
     return both.view(torch.int16 if both.element_size() == 2 else torch.int32)
 
 
-def _holders(before: Tensor, after: Tensor, expected: list[int]) -> list[int]:
-    """Node of each new row, -1 for none; the expected node where several are equal."""
-    nodes = []
-    for row, wanted in zip(after, expected, strict=True):
-        same = (before == row).all(dim=1).nonzero().flatten().tolist()
-        nodes.append(wanted if wanted in same else (same[0] if same else -1))
-    return nodes
+def _holder(same: list[bool], expected: int) -> int:
+    """The node of a new row, -1 for none; the expected one where several are equal."""
+    if same[expected]:
+        return expected
+    return same.index(True) if True in same else -1

@@ -4,7 +4,7 @@ One step, in order: (1) the drafter's marginals, (2) a best-first tree a request
 budget + 1 rows a request, (4) one target forward (eager, or a replay over persistent padded buffers), (5) the
 acceptance walk, (6) KV compaction by gather. Chain decoding is the same loop with top-k 1 and a budget of
 ``block_size - 1``; :mod:`engine.decoding.plain` decodes
-without any draft.
+without any draft. Where each tensor lives: :mod:`engine.models.device`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from torch import Tensor
 from engine.attention.addressed import AddressedAttention, attend
 from engine.attention.dense import DenseAttention, DenseRequest
 from engine.decoding import metadata
-from engine.decoding.best_first import BuiltTree, build_tree
-from engine.decoding.commit import compact_and_trace, watched_layers
+from engine.decoding.best_first import BuiltTree, build_trees
+from engine.decoding.commit import compact_and_trace, nodes_held, watched_layers
 from engine.decoding.metadata import Links, VerifyInputs, VerifyRequest
 from engine.decoding.replay import ReplayBuffers
 from engine.decoding.settings import Backend, EngineConfig, FinishReason, Graph
 from engine.drafters.base import Drafter
 from engine.models.decoder import AttentionFn, Decoder
+from engine.models.device import HOST, to_device, to_host
 from engine.models.kv_pool import KVPool, ReqToTokenPool, SlotAllocator
 from engine.tree import DraftTree
 
@@ -45,7 +46,10 @@ class RequestState:
 
 @dataclass(frozen=True, eq=False)
 class StepResult:
-    """Everything one verify step used and concluded; tensors are views, valid until the next step."""
+    """Everything one verify step used and concluded; tensors are views, valid until the next step.
+
+    On the model's device but for ``links`` and ``target_predict``.
+    """
 
     requests: list[VerifyRequest]
     prefix_slots: list[Tensor]  # before the step
@@ -80,7 +84,7 @@ class Engine:
         self.model, self.drafter, self.config = model, drafter, config
         slots = config.max_requests * (config.max_context + config.q_len) + 1
         self.pool = KVPool(model.config, slots, model.dtype, model.device)
-        self.allocator = SlotAllocator(slots, model.device)
+        self.allocator = SlotAllocator(slots)
         self.table = ReqToTokenPool(
             config.max_requests + 1, config.max_context + config.q_len, model.device
         )
@@ -98,7 +102,7 @@ class Engine:
         if max_new_tokens < 1:
             raise ValueError(f"max_new_tokens: expected at least 1, found {max_new_tokens}")
         state = RequestState(rid, tuple(prompt), max_new_tokens, self.table.alloc())
-        slots = self.allocator.alloc(len(prompt))
+        slots = to_device(self.allocator.alloc(len(prompt)), self.model.device)
         self.table.req_to_token[state.req_pool_idx, : len(prompt)] = slots.to(torch.int32)
         state.prefix_len = len(prompt)
         logits, features = self._prefill(prompt, slots)
@@ -109,20 +113,20 @@ class Engine:
         return state
 
     def _prefill(self, prompt: Sequence[int], slots: Tensor) -> tuple[Tensor, Tensor]:
-        rows = len(prompt)
-        mask = torch.ones(rows, rows, dtype=torch.bool).tril()
+        rows, device = len(prompt), self.model.device
+        mask = torch.ones(rows, rows, dtype=torch.bool, device=device).tril()
+        positions = torch.arange(rows, device=device)
 
         def attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             self.pool.store(layer, slots, k, v)
             return attend(q, k, v, mask)
 
-        last = torch.tensor([rows - 1])
         out = self.model(
-            torch.tensor(prompt),
-            torch.arange(rows),
+            to_device(torch.tensor(prompt, device=HOST), device),
+            positions,
             attention,
             feature_layers=self.drafter.target_layer_ids,
-            logits_rows=last,
+            logits_rows=positions[-1:],
         )
         return out.logits[0], self._joined(out.features)
 
@@ -145,7 +149,7 @@ class Engine:
         prefix_slots = [
             self.table.req_to_token[r.req_pool_idx, : r.prefix_len].long() for r in requests
         ]
-        raw = self._layout(requests)
+        raw, slots = self._layout(requests)
         inputs, capacity = self._launch_inputs(raw)
         out = self.model(
             inputs.input_ids,
@@ -156,11 +160,10 @@ class Engine:
         predict = self._predict(requests, out.logits)
         stages = self.config.stages
         links = stages.links([r.tree for r in requests], self.config.q_len)
-        accepted = self._walk(requests, inputs.input_ids, links, predict)
+        tokens, predict = self._on_host(inputs.input_ids, predict)
+        accepted = self._walk(requests, tokens, links, predict)
         bonus = stages.bonus(predict, accepted)
-        committed = self._commit(
-            states, accepted, raw.out_cache_loc, self._joined(out.features), built
-        )
+        committed = self._commit(states, accepted, slots, self._joined(out.features), built)
         emitted = [
             self._advance(state, request.tree, path, token)
             for state, request, path, token in zip(states, requests, accepted, bonus, strict=True)
@@ -182,52 +185,61 @@ class Engine:
 
     def _draft(self, states: list[RequestState]) -> list[BuiltTree]:
         logits = self.drafter.draft([s.rid for s in states], [s.root for s in states])
-        return [
-            build_tree(
-                logits[i],
-                state.root,
-                self.config.budget,
-                self.config.topk,
-                max_depth=self.config.max_depth,
-                spine=self.config.spine,
-                kept=self.config.kept_candidates,
-            )
-            for i, state in enumerate(states)
-        ]
+        return build_trees(
+            logits,
+            [state.root for state in states],
+            self.config.budget,
+            self.config.topk,
+            max_depth=self.config.max_depth,
+            spine=self.config.spine,
+            kept=self.config.kept_candidates,
+        )
 
-    def _layout(self, requests: list[VerifyRequest]) -> VerifyInputs:
-        """Rows, slots, mask and offsets of the live batch."""
-        q_len, stages = self.config.q_len, self.config.stages
+    def _layout(self, requests: list[VerifyRequest]) -> tuple[VerifyInputs, Tensor]:
+        """Rows, slots, mask and offsets of the live batch; its slots once more on the host, int64 [bs, q_len].
+
+        Rows are made on the host and go to the device in one copy, the mask in another.
+        """
+        q_len, stages, device = self.config.q_len, self.config.stages, self.model.device
         stages.begin([request.tree for request in requests])
-        slots = self.allocator.alloc(len(requests) * q_len).view(len(requests), q_len)
-        for request, own in zip(requests, slots, strict=True):
-            end = request.prefix_len + q_len
-            self.table.req_to_token[request.req_pool_idx, request.prefix_len : end] = own.to(
-                torch.int32
-            )
+        slots = self.allocator.alloc(len(requests) * q_len)
         masks = [stages.tree_mask(r.tree, r.prefix_len, q_len) for r in requests]
-        positions = [stages.tree_positions(r.tree, r.prefix_len, q_len) for r in requests]
-        prefix_lens = torch.tensor([r.prefix_len for r in requests])
+        arrays = (
+            torch.cat([metadata.tree_tokens(r.tree, q_len) for r in requests]),
+            torch.cat([stages.tree_positions(r.tree, r.prefix_len, q_len) for r in requests]),
+            torch.tensor([r.prefix_len for r in requests], device=HOST),
+            slots,
+        )
+        together = to_device(torch.cat(arrays), device)
+        lengths = [len(array) for array in arrays]
+        ids, positions, prefix_lens, out_cache_loc = torch.split(together, lengths)
+        for i, request in enumerate(requests):
+            line = self.table.req_to_token[request.req_pool_idx]
+            own = out_cache_loc[i * q_len : (i + 1) * q_len]
+            line[request.prefix_len : request.prefix_len + q_len] = own
         attention = metadata.build_attention_metadata(
             prefix_lens,
             metadata.gather_kv_indices(self.table.req_to_token, requests),
-            torch.cat([mask.flatten() for mask in masks]).to(torch.uint8),
+            to_device(torch.cat([mask.flatten() for mask in masks]).to(torch.uint8), device),
             stages.verify_width(self.config.budget, self.config.block_size),
         )
-        ids = torch.cat([metadata.tree_tokens(r.tree, q_len) for r in requests])
-        return VerifyInputs(ids, torch.cat(positions), prefix_lens, slots.flatten(), attention)
+        laid_out = VerifyInputs(ids, positions, prefix_lens, out_cache_loc, attention)
+        return laid_out, slots.view(len(requests), q_len)
 
     def _launch_inputs(self, raw: VerifyInputs) -> tuple[VerifyInputs, int | None]:
         """The inputs that the forward reads: the live ones, or the persistent buffers of a captured size."""
-        stages = self.config.stages
+        stages, device = self.config.stages, self.model.device
         if self.config.graph is Graph.EAGER:
-            return stages.inputs(raw), None
+            return stages.inputs(raw).to(device), None
         size = self.config.captured_for(len(raw.seq_lens))
         if size not in self._buffers:
-            self._buffers[size] = ReplayBuffers(size, self.config.q_len, self.config.max_context)
+            self._buffers[size] = ReplayBuffers(
+                size, self.config.q_len, self.config.max_context, device
+            )
         buffers = self._buffers[size]
         width = raw.attention.max_extend_len
-        return stages.inputs(buffers.refresh(raw, width, stages)), buffers.mask_capacity
+        refreshed = buffers.refresh(raw, width, stages)
+        return stages.inputs(refreshed).to(device), buffers.mask_capacity
 
     def _attention(self, requests: list[VerifyRequest], inputs: VerifyInputs) -> AttentionFn:
         if self.config.backend is Backend.ADDRESSED:
@@ -237,7 +249,7 @@ class Engine:
             DenseRequest(
                 slice(i * q_len, (i + 1) * q_len),
                 self.table.req_to_token[r.req_pool_idx, : r.prefix_len].long(),
-                metadata.tree_mask(r.tree, r.prefix_len, q_len),
+                to_device(metadata.tree_mask(r.tree, r.prefix_len, q_len), self.model.device),
             )
             for i, r in enumerate(requests)
         ]
@@ -255,16 +267,22 @@ class Engine:
                 predict[i, : len(places)] = self.config.sampler.choose(real, request.rid, places)
         return predict
 
+    def _on_host(self, input_ids: Tensor, predict: Tensor) -> tuple[Tensor, Tensor]:
+        """Tokens that the forward read and those that it chose, int64 [captured_bs, q_len] each, in one copy."""
+        both = to_host(torch.stack([input_ids, predict.flatten()]))
+        tokens, chosen = both.view(2, -1, self.config.q_len)
+        return tokens, chosen
+
     def _walk(
         self, requests: list[VerifyRequest], input_ids: Tensor, links: Links, predict: Tensor
     ) -> list[list[int]]:
-        tokens = input_ids.view(-1, self.config.q_len).tolist()
+        tokens, chosen = input_ids.tolist(), predict.tolist()
         next_token, next_sibling = (
             links.retrieve_next_token.tolist(),
             links.retrieve_next_sibling.tolist(),
         )
         return [
-            self.config.stages.walk(next_token[i], next_sibling[i], tokens[i], predict[i].tolist())
+            self.config.stages.walk(next_token[i], next_sibling[i], tokens[i], chosen[i])
             for i in range(len(requests))
         ]
 
@@ -272,24 +290,23 @@ class Engine:
         self,
         states: list[RequestState],
         accepted: list[list[int]],
-        out_cache_loc: Tensor,
+        slots: Tensor,
         features: Tensor,
         built: list[BuiltTree],
     ) -> dict[int, list[list[int]]]:
-        """Move KV, free what was not accepted, tell the drafter; what each new position really holds afterwards."""
-        held: dict[int, list[list[int]]] = {layer: [] for layer in watched_layers(self.pool)}
-        q_len = self.config.q_len
+        """Move KV, free what was not accepted, tell the drafter; what each new position really holds afterwards.
+
+        ``slots``: int64 [bs, q_len] on the host; ``features``: [rows, width].
+        """
+        commits, q_len = [], self.config.q_len
         for i, (state, path) in enumerate(zip(states, accepted, strict=True)):
-            rows = slice(i * q_len, (i + 1) * q_len)
-            slots = out_cache_loc[rows]
-            nodes = compact_and_trace(self.config.stages, self.pool, slots, path)
-            for layer, found in nodes.items():
-                held[layer].append(found)
-            self.allocator.free(slots[len(path) :])
+            commits.append(compact_and_trace(self.config.stages, self.pool, slots[i], path))
+            self.allocator.free(slots[i, len(path) :])
             tokens = built[i].tree.tokens[path].tolist()
-            handed = self.config.stages.hidden_rows(path)
-            self.drafter.commit(state.rid, tokens, features[rows][handed])
-        return held
+            rows = torch.tensor(self.config.stages.hidden_rows(path), device=HOST) + i * q_len
+            handed = features.index_select(0, to_device(rows, features.device))
+            self.drafter.commit(state.rid, tokens, handed)
+        return nodes_held(watched_layers(self.pool), commits)
 
     def _advance(
         self, state: RequestState, tree: DraftTree, path: list[int], bonus: int
@@ -315,8 +332,8 @@ class Engine:
             self._release(state)
 
     def _release(self, state: RequestState) -> None:
-        slots = self.table.req_to_token[state.req_pool_idx, : state.prefix_len].long()
-        self.allocator.free(slots)
+        slots = self.table.req_to_token[state.req_pool_idx, : state.prefix_len]
+        self.allocator.free(to_host(slots))
         self.table.free(state.req_pool_idx)
         self.drafter.finish(state.rid)
         self.running.remove(state)

@@ -3,6 +3,8 @@
 The builders here share no code with ``engine.oracle``, which judges them. Names, dtypes and units are SGLang's:
 ``qo_indptr`` and ``kv_indptr`` count rows and prefix tokens (tree tokens excluded), ``mask_indptr`` counts cells of the
 flat ``custom_mask``, whose rows hold the prefix columns and then one column a draft row.
+
+What is made from one tree is made on the host; what a forward reads lies on the model's device.
 """
 
 from __future__ import annotations
@@ -10,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from engine.models.device import HOST, to_device
 from engine.tree import DraftTree
 
 PADDING_TOKEN = 0
@@ -39,10 +43,21 @@ class AttentionMetadata:
     custom_mask: Tensor  # uint8 [cells], 1 = visible
     max_extend_len: int
 
+    def to(self, device: torch.device) -> AttentionMetadata:
+        """The same on ``device``; what lies there already is not copied."""
+        return AttentionMetadata(
+            to_device(self.qo_indptr, device),
+            to_device(self.kv_indptr, device),
+            to_device(self.kv_indices, device),
+            to_device(self.mask_indptr, device),
+            to_device(self.custom_mask, device),
+            self.max_extend_len,
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class VerifyInputs:
-    """The rows of one verify step and the metadata of their attention."""
+    """The rows of one verify step and the metadata of their attention, all on the model's device."""
 
     input_ids: Tensor  # int64 [rows]
     positions: Tensor  # int64 [rows]
@@ -50,10 +65,20 @@ class VerifyInputs:
     out_cache_loc: Tensor  # int64 [rows]
     attention: AttentionMetadata
 
+    def to(self, device: torch.device) -> VerifyInputs:
+        """The same on ``device``; what lies there already is not copied."""
+        return VerifyInputs(
+            to_device(self.input_ids, device),
+            to_device(self.positions, device),
+            to_device(self.seq_lens, device),
+            to_device(self.out_cache_loc, device),
+            self.attention.to(device),
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Links:
-    """First child and next sibling of each row by node number, -1 for none."""
+    """First child and next sibling of each row by node number, -1 for none; on the host."""
 
     retrieve_next_token: Tensor  # int64 [bs, q_len]
     retrieve_next_sibling: Tensor  # int64 [bs, q_len]
@@ -76,45 +101,50 @@ def build_attention_metadata(
 
 
 def tree_mask(tree: DraftTree, prefix_len: int, q_len: int) -> Tensor:
-    """Visibility of one request, bool [q_len, prefix_len + q_len].
+    """Visibility of one request, bool [q_len, prefix_len + q_len] on the host.
 
     A node sees what its parent sees, and itself; parents come first, so one pass is enough. Padding rows see the prefix
     and themselves (a row that sees nothing would be NaN), and no real row sees them.
     """
-    block = torch.eye(q_len, dtype=torch.bool)
+    mask = np.ones((q_len, prefix_len + q_len), dtype=np.bool_)
+    block = mask[:, prefix_len:]
+    block[:] = np.eye(q_len, dtype=np.bool_)
     for node, parent in enumerate(tree.parents.tolist()[1:], start=1):
         block[node] |= block[parent]
-    return torch.cat([torch.ones(q_len, prefix_len, dtype=torch.bool), block], dim=1)
+    return torch.from_numpy(mask)
 
 
 def tree_positions(tree: DraftTree, prefix_len: int, q_len: int) -> Tensor:
-    """Prefix length + depth of each node, int64 [q_len]; padding rows stand at the root's position."""
+    """Prefix length + depth of each node, int64 [q_len] on the host; padding rows stand at the root's position."""
     depths = [0] * q_len
     for node, parent in enumerate(tree.parents.tolist()[1:], start=1):
         depths[node] = depths[parent] + 1
-    return torch.tensor(depths) + prefix_len
+    return torch.tensor(depths, device=HOST) + prefix_len
 
 
 def tree_tokens(tree: DraftTree, q_len: int) -> Tensor:
-    """Tokens of each row, int64 [q_len]; padding rows hold token 0."""
-    rows = torch.full((q_len,), PADDING_TOKEN, dtype=torch.int64)
+    """Tokens of each row, int64 [q_len] on the host; padding rows hold token 0."""
+    rows = torch.full((q_len,), PADDING_TOKEN, dtype=torch.int64, device=HOST)
     rows[: tree.num_nodes] = torch.from_numpy(tree.tokens)
     return rows
 
 
 def build_links(trees: Sequence[DraftTree], q_len: int) -> Links:
     """Links of a batch; nodes are linked in reverse so that each parent's first child comes last and wins."""
-    next_token = torch.full((len(trees), q_len), -1, dtype=torch.int64)
-    next_sibling = torch.full((len(trees), q_len), -1, dtype=torch.int64)
-    for i, tree in enumerate(trees):
+    next_token = [[-1] * q_len for _ in trees]
+    next_sibling = [[-1] * q_len for _ in trees]
+    for children, siblings, tree in zip(next_token, next_sibling, trees, strict=True):
         parents = tree.parents.tolist()
         for node in range(tree.num_nodes - 1, 0, -1):
-            next_sibling[i, node] = next_token[i, parents[node]]
-            next_token[i, parents[node]] = node
-    return Links(next_token, next_sibling)
+            siblings[node] = children[parents[node]]
+            children[parents[node]] = node
+    return Links(
+        torch.tensor(next_token, dtype=torch.int64, device=HOST),
+        torch.tensor(next_sibling, dtype=torch.int64, device=HOST),
+    )
 
 
 def gather_kv_indices(req_to_token: Tensor, requests: Sequence[VerifyRequest]) -> Tensor:
-    """Slots of every committed token, request after request, int64 [sum of prefix lengths]."""
+    """Slots of every committed token, request after request, int64 [sum of prefix lengths] beside ``req_to_token``."""
     lines = [req_to_token[r.req_pool_idx, : r.prefix_len] for r in requests]
-    return torch.cat(lines).long() if lines else torch.empty(0, dtype=torch.int64)
+    return torch.cat([req_to_token.new_empty(0), *lines]).long()

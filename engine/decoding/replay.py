@@ -8,33 +8,35 @@ never written.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
 from engine.decoding.metadata import AttentionMetadata, VerifyInputs
 from engine.decoding.stages import Stages
+from engine.models.device import HOST
 from engine.models.kv_pool import PADDING_SLOT
 
 PADDED_SEQ_LEN = 1
 
 
 class ReplayBuffers:
-    """Persistent buffers of one captured batch size."""
+    """Persistent buffers of one captured batch size on one device."""
 
-    def __init__(self, captured_bs: int, q_len: int, max_context: int) -> None:
+    def __init__(
+        self, captured_bs: int, q_len: int, max_context: int, device: torch.device = HOST
+    ) -> None:
         rows = captured_bs * q_len
         self.captured_bs, self.q_len, self.max_context = captured_bs, q_len, max_context
-        self.input_ids = torch.zeros(rows, dtype=torch.int64)
-        self.positions = torch.zeros(rows, dtype=torch.int64)
-        self.seq_lens = torch.full((captured_bs,), PADDED_SEQ_LEN, dtype=torch.int64)
-        self.out_cache_loc = torch.full((rows,), PADDING_SLOT, dtype=torch.int64)
-        self.qo_indptr = torch.zeros(captured_bs + 1, dtype=torch.int64)
-        self.kv_indptr = torch.zeros(captured_bs + 1, dtype=torch.int32)
-        self.kv_indices = torch.zeros(captured_bs * max_context, dtype=torch.int64)
-        self.mask_indptr = torch.zeros(captured_bs + 1, dtype=torch.int64)
-        self.custom_mask = torch.ones(
-            captured_bs * q_len * (max_context + q_len), dtype=torch.uint8
-        )
+        ints, cells = partial(torch.full, device=device, dtype=torch.int64), q_len + max_context
+        self.input_ids, self.positions = ints((rows,), 0), ints((rows,), 0)
+        self.seq_lens = ints((captured_bs,), PADDED_SEQ_LEN)
+        self.out_cache_loc = ints((rows,), PADDING_SLOT)
+        self.qo_indptr, self.mask_indptr = ints((captured_bs + 1,), 0), ints((captured_bs + 1,), 0)
+        self.kv_indptr = ints((captured_bs + 1,), 0).to(torch.int32)
+        self.kv_indices = ints((captured_bs * max_context,), 0)
+        self.custom_mask = torch.ones(rows * cells, dtype=torch.uint8, device=device)
 
     @property
     def mask_capacity(self) -> int:
@@ -48,8 +50,9 @@ class ReplayBuffers:
         self._fill(self.out_cache_loc, raw.out_cache_loc, PADDING_SLOT)
         self._fill(self.seq_lens, raw.seq_lens, PADDED_SEQ_LEN)
         self._offsets(width)
-        padding = torch.full((self.captured_bs - len(raw.seq_lens),), PADDING_SLOT)
-        kv_indices = torch.cat([raw.attention.kv_indices, padding])
+        live = raw.attention.kv_indices
+        padding = live.new_full((self.captured_bs - len(raw.seq_lens),), PADDING_SLOT)
+        kv_indices = torch.cat([live, padding])
         self.kv_indices[: len(kv_indices)] = kv_indices
         stages.refresh_mask(self.custom_mask, raw.attention.custom_mask)
         return self._captured(len(kv_indices), width)
@@ -59,7 +62,9 @@ class ReplayBuffers:
         buffer[len(live) :] = padding
 
     def _offsets(self, width: int) -> None:
-        self.qo_indptr[:] = torch.arange(0, (self.captured_bs + 1) * width, width)
+        self.qo_indptr[:] = torch.arange(
+            0, (self.captured_bs + 1) * width, width, device=self.qo_indptr.device
+        )
         self.kv_indptr[1:] = self.seq_lens.cumsum(0)
         self.mask_indptr[1:] = (width * (self.seq_lens + width)).cumsum(0)
 

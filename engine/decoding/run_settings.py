@@ -9,6 +9,7 @@ from engine.decoding.accept import Sampler
 from engine.decoding.settings import Backend, EngineConfig, Graph
 from engine.drafters.catalog import check_drafter
 from engine.faults import inject
+from engine.models.device import find_device, find_dtype
 from engine.trace.limits import MAX_BUDGET
 
 METHODS = ("ddtree", "chain", "autoregressive")
@@ -37,6 +38,8 @@ class RunSettings:
     method: str = "ddtree"
     backend: str = "addressed"  # or "dense"
     reference: bool = True  # compute the dense reference beside every step
+    device: str = "cpu"  # or "cuda", "cuda:N": where the target was loaded
+    dtype: str = "float32"  # or "bfloat16"
 
     def __post_init__(self) -> None:
         _one_of("method", self.method, METHODS)
@@ -48,6 +51,8 @@ class RunSettings:
             raise ValueError(
                 f"fault {self.fault}: needs a method with verify steps, found autoregressive"
             )
+        find_device(self.device)
+        find_dtype(self.dtype)
         for prompt in self.prompts:
             _text("prompts", prompt)
         _text("model", self.model)

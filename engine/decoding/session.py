@@ -35,6 +35,7 @@ from engine.drafters.base import Drafter
 from engine.drafters.catalog import make_drafter
 from engine.faults import inject
 from engine.models.catalog import Target
+from engine.models.device import find_device, find_dtype, synchronize
 from engine.trace.header import PromptRecord, TraceHeader
 from engine.trace.writer import TraceWriter
 
@@ -44,7 +45,11 @@ KEPT_CANDIDATES = 64  # of each draft position that a recording holds
 def run(
     settings: RunSettings, target: Target, *, trace_path: Path | None = None
 ) -> Iterator[Event]:
-    """Run to the end, or until closed. Raises ``ValueError`` for prompts that do not fit the model."""
+    """Run to the end, or until closed.
+
+    Raises ``ValueError`` for prompts that do not fit the model, and for a target that was loaded elsewhere or otherwise
+    than the settings say.
+    """
     yield from _Run(settings, target, trace_path).events()
 
 
@@ -66,7 +71,17 @@ class _Run:
         self.sampler = Sampler(self.settings.temperature, self.settings.seed)
         self.stop = self.target.model.config.eos_token_ids
 
+    def _loaded_as_said(self) -> None:
+        """A recording's command line must repeat it."""
+        model, settings = self.target.model, self.settings
+        said = find_device(settings.device), find_dtype(settings.dtype)
+        if (model.device, model.dtype) != said:
+            raise ValueError(
+                f"target: expected it on {said[0]} in {settings.dtype}, found it on {model.device} in {model.dtype}"
+            )
+
     def events(self) -> Iterator[Event]:
+        self._loaded_as_said()
         config = self._config()
         for rid in self.prompts:
             yield from self._decode_plain(rid)
@@ -189,6 +204,7 @@ class _Run:
     def _timed_step(self, engine: Engine) -> StepResult:
         started = time.perf_counter()
         result = engine.step()
+        synchronize(self.target.model.device)
         self.tree_seconds += time.perf_counter() - started
         return result
 

@@ -2,6 +2,7 @@
 
 Each is a plain function of the real data path; :data:`CORRECT` is the engine as it should be. A fault is the same
 record with one stage exchanged (``engine.faults``), so a faulty run differs from a correct one in that stage only.
+Tensors of ``refresh_mask`` and ``inputs`` lie on the model's device, all others on the host.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from engine.decoding import metadata
 from engine.decoding.accept import walk
 from engine.decoding.metadata import Links, VerifyInputs
+from engine.models.device import HOST
 from engine.models.kv_pool import KVPool
 from engine.tree import DraftTree
 
@@ -33,7 +36,10 @@ def gather_accepted(pool: KVPool, slots: Tensor, accepted: Tensor) -> None:
 
     ``slots``: int64 [q_len], the slots that its rows were written to; ``accepted``: int64 [n] node numbers, ascending.
     """
-    pool.move(slots[: len(accepted)], slots[accepted])
+    there = torch.arange(len(accepted), device=HOST)
+    moved = accepted != there
+    if moved.any():
+        pool.move(slots[there[moved]], slots[accepted[moved]])
 
 
 def as_built(trees: list[DraftTree]) -> list[DraftTree]:

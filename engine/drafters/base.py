@@ -39,7 +39,10 @@ class Drafter(ABC):
 
     @abstractmethod
     def draft(self, rids: Sequence[str], roots: Sequence[int]) -> Tensor:
-        """Logits float [bs, L, V]: row j is about the token j + 1 places after the root. -inf: never draft it."""
+        """Logits float [bs, L, V]: row j is about the token j + 1 places after the root. -inf: never draft it.
+
+        On the model's device or on the host, whichever it is made on.
+        """
 
     @abstractmethod
     def commit(self, rid: str, tokens: Sequence[int], features: Tensor) -> None:

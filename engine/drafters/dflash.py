@@ -14,6 +14,7 @@ from torch import Tensor
 
 from engine.drafters.base import Drafter
 from engine.models.decoder import Decoder
+from engine.models.device import HOST, to_device
 from engine.models.dflash import DFlash, layer_visibility
 
 FIRST_ROWS = 256  # capacity of a new cache
@@ -126,9 +127,11 @@ class DFlashDrafter(Drafter):
         self._check_room(rids, requests)
         self._materialise(requests)
         device = self.model.device
-        starts = torch.tensor([request.cache.length for request in requests], device=device)
-        positions = starts[:, None] + torch.arange(self.block_size, device=device)
-        ids = self.model.block_ids(torch.tensor(roots, device=self.target.device), self.block_size)
+        lengths = torch.tensor([request.cache.length for request in requests], device=HOST)
+        places = lengths[:, None] + torch.arange(self.block_size, device=HOST)
+        positions = to_device(places, device)
+        ids = self.model.block_ids(torch.tensor(roots, device=HOST), self.block_size)
+        ids = to_device(ids, self.target.device)
         embeddings = self.target.embed(ids).to(device, self.model.dtype)
         attention = _CachedAttention(self.model, [request.cache for request in requests], positions)
         hidden = self.model(embeddings, positions, attention)[:, 1:]

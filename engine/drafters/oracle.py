@@ -2,7 +2,7 @@
 
 A stand-in with known behaviour: at accuracy 1 its best token is always the target's own choice; below, at a share of
 positions that depends on seed, request and position alone, the target's choice is only its second to fourth best.
-It costs one target forward a token, so it shows trees and acceptance, never speed.
+It costs one target forward a token, so it shows trees and acceptance, never speed. Its marginals lie on the host.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from engine.decoding.accept import Sampler
 from engine.drafters.base import Drafter
 from engine.models.causal import CausalCache
 from engine.models.decoder import Decoder
+from engine.models.device import HOST, to_device, to_host
 
 CANDIDATES = 8  # tokens a position that get noticeable probability
 TAIL = -30.0  # logit of every other token
@@ -81,7 +82,7 @@ class OracleDrafter(Drafter):
         known = [*self._history[rid], root]
         ahead = self._requests[rid]
         self._rewind(ahead, known)
-        logits = torch.full((self.horizon, self.model.config.vocab_size), TAIL)
+        logits = torch.full((self.horizon, self.model.config.vocab_size), TAIL, device=HOST)
         for depth in range(self.horizon):
             place = len(known) + depth
             if place > ahead.cache.capacity:
@@ -94,12 +95,9 @@ class OracleDrafter(Drafter):
     def _profile(self, count: int) -> Tensor:
         """Log-probabilities by rank: the best one's is the accuracy, the others halve."""
         best = min(max(self.accuracy, 0.05), 0.999)
-        rest = 0.5 ** torch.arange(1, count, dtype=torch.float64)
-        return (
-            torch.cat([torch.tensor([best]), (1 - best) * rest / rest.sum().clamp(min=1e-9)])
-            .log()
-            .float()
-        )
+        rest = 0.5 ** torch.arange(1, count, dtype=torch.float64, device=HOST)
+        others = (1 - best) * rest / rest.sum().clamp(min=1e-9)
+        return torch.cat([torch.tensor([best], device=HOST), others]).log().float()
 
     def _rewind(self, ahead: _Lookahead, known: list[int]) -> None:
         """Keep what agrees with ``known``, and take the rest of ``known`` as given."""
@@ -115,7 +113,7 @@ class OracleDrafter(Drafter):
         """Run the target until the tokens at ``place`` are ranked."""
         while len(ahead.ranked) < place:
             start = ahead.cache.length
-            rows = torch.tensor(ahead.tokens[start:], device=self.model.device)
+            rows = to_device(torch.tensor(ahead.tokens[start:], device=HOST), self.model.device)
             positions = torch.arange(start, start + len(rows), device=self.model.device)
             with torch.inference_mode():
                 out = self.model(
@@ -124,15 +122,16 @@ class OracleDrafter(Drafter):
                     ahead.cache.attention(start),
                     logits_rows=positions[-1:] - start,
                 )
-            ahead.ranked += [torch.empty(0, dtype=torch.int64)] * (len(rows) - 1)
+            ahead.ranked += [torch.empty(0, dtype=torch.int64, device=HOST)] * (len(rows) - 1)
             ahead.ranked.append(self._rank(out.logits[0], ahead.rid, start + len(rows)))
             ahead.tokens.append(int(ahead.ranked[-1][0]))
 
     def _rank(self, logits: Tensor, rid: str, position: int) -> Tensor:
-        """The target's choice first, then its next best tokens, int64 [CANDIDATES]."""
+        """The target's choice first, then its next best tokens, int64 [CANDIDATES] on the host."""
         choice = self.sampler.choose(logits[None], rid, [position])
         best = logits.topk(min(CANDIDATES, len(logits))).indices
-        return torch.cat([choice, best[best != choice]])[:CANDIDATES]
+        both = to_host(torch.cat([choice, best]))
+        return torch.cat([both[:1], both[1:][both[1:] != both[0]]])[:CANDIDATES]
 
     def _blurred(self, ranked: Tensor, rid: str, position: int) -> Tensor:
         """The same tokens; where the draw says so, the target's choice moves from rank 0 to rank 1 … 3."""

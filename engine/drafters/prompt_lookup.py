@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from engine.drafters.base import Drafter
+from engine.models.device import HOST
 
 LONGEST_NGRAM = 4
 GROWTH = 8.0  # a match that is one token longer counts this many times more
@@ -37,7 +38,7 @@ class PromptLookupDrafter(Drafter):
         del self._history[rid]
 
     def draft(self, rids: Sequence[str], roots: Sequence[int]) -> Tensor:
-        """Counts as log-weights; see :class:`Drafter`."""
+        """Counts as log-weights, on the host; see :class:`Drafter`."""
         lines = [
             self._marginals([*self._history[rid], root])
             for rid, root in zip(rids, roots, strict=True)
@@ -46,12 +47,13 @@ class PromptLookupDrafter(Drafter):
 
     def _marginals(self, history: list[int]) -> Tensor:
         """Logits [L, V] of the tokens after ``history``."""
-        weights = torch.zeros(self.horizon, self.vocab_size)
+        weights = torch.zeros(self.horizon, self.vocab_size, device=HOST)
         for end in range(1, len(history)):
             length = _common_suffix(history, end)
             if length:
                 following = history[end : end + self.horizon]
-                weights[torch.arange(len(following)), following] += GROWTH**length
+                for place, token in enumerate(following):
+                    weights[place, token] += GROWTH**length
         return weights.log()
 
 

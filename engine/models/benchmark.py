@@ -18,6 +18,7 @@ import torch
 
 from engine.models.causal import generate_plain
 from engine.models.decoder import Decoder
+from engine.models.device import HOST, synchronize
 from engine.models.naming import named_views
 from engine.models.progress import ProgressFn, report
 from engine.models.tokenizer import Tokenizer
@@ -61,10 +62,17 @@ def bench_plain(
     }
 
 
-def read_bandwidth() -> float:
+def read_bandwidth(device: torch.device = HOST) -> float:
     """GB/s of reading a 1 GiB float32 matrix once in a matrix-vector product; best of five."""
-    matrix, vector = torch.ones(BANDWIDTH_SHAPE), torch.ones(BANDWIDTH_SHAPE[1])
-    seconds = [_seconds(lambda: torch.mv(matrix, vector))[0] for _ in range(BANDWIDTH_ROUNDS)]
+    matrix = torch.ones(BANDWIDTH_SHAPE, device=device)
+    vector = torch.ones(BANDWIDTH_SHAPE[1], device=device)
+
+    def product() -> None:
+        torch.mv(matrix, vector)
+        synchronize(device)
+
+    product()  # not to be timed: libraries load
+    seconds = [_seconds(product)[0] for _ in range(BANDWIDTH_ROUNDS)]
     return matrix.nbytes / min(seconds) / 1e9
 
 
@@ -77,14 +85,22 @@ def weight_bytes(model: Decoder) -> int:
     return sum(view.nbytes for view in views.values()) - untied
 
 
-def transformers_run(folder: Path, prompt: list[int], count: int) -> Callable[[], list[int]]:
-    """A call that decodes ``count`` tokens greedily with transformers' ``generate``, float32 on the CPU."""
+def transformers_run(
+    folder: Path,
+    prompt: list[int],
+    count: int,
+    *,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device = HOST,
+) -> Callable[[], list[int]]:
+    """A call that decodes ``count`` tokens greedily with transformers' ``generate``."""
     from transformers import AutoModelForCausalLM  # slow to import
 
     model = AutoModelForCausalLM.from_pretrained(
-        str(folder), dtype=torch.float32, local_files_only=True
+        str(folder), dtype=dtype, local_files_only=True
     ).eval()
-    ids = torch.tensor([prompt])
+    model.to(device)
+    ids = torch.tensor([prompt], device=device)
     model.generation_config.eos_token_id = None  # both decoders run on past any end token
     options = {"max_new_tokens": count, "do_sample": False}
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from engine.models.config import DecoderConfig
 from engine.models.decoder import AttentionFn, Decoder
+from engine.models.device import HOST, to_device
 
 
 class CausalCache:
@@ -134,6 +135,6 @@ def _next_logits(model: Decoder, cache: CausalCache, rows: Sequence[int]) -> Ten
     """Append rows to the cache; logits [vocab_size] of the last of them."""
     start = cache.length
     positions = torch.arange(start, start + len(rows), device=model.device)
-    ids = torch.tensor(rows, dtype=torch.int64, device=model.device)
+    ids = to_device(torch.tensor(rows, dtype=torch.int64, device=HOST), model.device)
     last = positions[-1:] - start
     return model(ids, positions, cache.attention(start), logits_rows=last).logits[0]  # type: ignore[no-any-return]

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from engine.models.config import DecoderConfig
+from engine.models.device import HOST, to_device
 from engine.models.free_list import FreeList, PoolExhausted
 
 __all__ = ["KVPool", "PoolExhausted", "ReqToTokenPool", "SlotAllocator"]
@@ -49,7 +50,7 @@ class KVPool:
 
     def move(self, target_slots: Tensor, source_slots: Tensor) -> None:
         """Copy slots source int64 [n] to target int64 [n] in all layers; sources are read before
-        any write.
+        any write. Slots may lie on the host.
 
         target [1, 2] with source [2, 3] thus leaves the old slot 2 in 1 and the old slot 3 in 2.
         """
@@ -58,16 +59,17 @@ class KVPool:
                 f"move: expected as many target as source slots, "
                 f"found {list(target_slots.shape)} and {list(source_slots.shape)}"
             )
+        device = self.k[0].device
+        target, source = to_device(target_slots, device), to_device(source_slots, device)
         for tensor in (*self.k, *self.v):
-            tensor[target_slots] = tensor[source_slots]
+            tensor[target] = tensor[source]
 
 
 class SlotAllocator:
-    """Hands out the lowest free slots of a pool of ``num_slots``; slot 0 is never among them."""
+    """Hands out the lowest free slots of a pool of ``num_slots``, on the host; slot 0 is never among them."""
 
-    def __init__(self, num_slots: int, device: torch.device | str = "cpu") -> None:
+    def __init__(self, num_slots: int) -> None:
         self._list = FreeList("KV slots", num_slots)
-        self._device = torch.device(device)
 
     @property
     def available(self) -> int:
@@ -75,13 +77,13 @@ class SlotAllocator:
         return self._list.available
 
     def alloc(self, count: int) -> Tensor:
-        """int64 [count], ascending. Raises PoolExhausted naming asked and available, taking nothing
+        """int64 [count] on the host, ascending. Raises PoolExhausted naming asked and available, taking nothing
         then.
         """
-        return torch.tensor(self._list.take(count), dtype=torch.int64, device=self._device)
+        return torch.tensor(self._list.take(count), dtype=torch.int64, device=HOST)
 
     def free(self, slots: Tensor) -> None:
-        """Give back int64 [n]. Raises ValueError, freeing nothing, for a slot that is free or
+        """Give back int64 [n] of the host. Raises ValueError, freeing nothing, for a slot that is free or
         doesn't exist.
         """
         self._list.give_back([int(slot) for slot in slots.tolist()])

@@ -15,6 +15,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from engine.models.device import HOST, to_host
+
 RopeKind = Literal["none", "linear", "llama3"]
 LLAMA3_KEYS = ("low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
 
@@ -52,7 +54,7 @@ def _number(settings: Mapping[str, Any], key: str) -> float:
 
 def inverse_frequencies(theta: float, head_dim: int, scaling: RopeScaling) -> Tensor:
     """float32 [head_dim / 2] angles per position, in radians."""
-    exponents = torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim
+    exponents = torch.arange(0, head_dim, 2, dtype=torch.int64, device=HOST).float() / head_dim
     plain = 1.0 / (theta**exponents)
     if scaling.kind == "linear":
         return plain / scaling.factor
@@ -72,9 +74,9 @@ def _llama3_frequencies(plain: Tensor, scaling: RopeScaling) -> Tensor:
 
 
 def rope_table(theta: float, head_dim: int, scaling: RopeScaling, rows: int) -> Tensor:
-    """float32 [rows, head_dim]: the cosines of a position, then its sines, head_dim / 2 of each."""
+    """float32 [rows, head_dim] on the host: a position's cosines, then its sines, head_dim / 2 of each."""
     frequencies = inverse_frequencies(theta, head_dim, scaling)
-    angles = torch.outer(torch.arange(rows, dtype=torch.float32), frequencies)
+    angles = torch.outer(torch.arange(rows, dtype=torch.float32, device=HOST), frequencies)
     return torch.cat((angles.cos(), angles.sin()), dim=-1)
 
 
@@ -91,7 +93,7 @@ def check_positions(table: Tensor, positions: Tensor) -> None:
     """Raises ValueError for a position outside the table. Waits for the device."""
     if not positions.numel():
         return
-    low, high = (int(bound) for bound in torch.aminmax(positions))
+    low, high = to_host(torch.stack(torch.aminmax(positions))).tolist()
     if low < 0 or high >= table.shape[0]:
         outside = low if low < 0 else high
         raise ValueError(

@@ -157,3 +157,48 @@ def test_a_damaged_cache_entry_says_what_to_remove(tmp_path: Path, monkeypatch) 
     folder.mkdir(parents=True)
     with pytest.raises(ValueError, match=r"remove .* and it is made anew"):
         load_target("smollm2")
+
+
+@pytest.mark.parametrize(
+    "words", [("run", "--prompt", "a"), ("bench", "decoding"), ("bench", "acceptance")]
+)
+def test_a_missing_gpu_is_said_in_one_line(words: tuple[str, ...], tmp_path: Path) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("a CUDA device is there")
+    done = ddtree(*words, "--device", "cuda", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "device cuda: expected a GPU that torch can use, found none" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_bfloat16_is_recorded_as_such(model: str, tmp_path: Path) -> None:
+    done = ddtree(
+        "run", "--prompt", "hello", "--model", model, "--drafter", "oracle", "--dtype", "bfloat16",
+        "--max-new-tokens", "8", "--out", "a.ddtree.arrow", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode in (0, 1), done.stderr  # a tiny random model parts at near-ties
+    trace = open_trace(tmp_path / "a.ddtree.arrow")
+    assert next(iter(trace)).logits_dtype == "bfloat16"
+    assert "--dtype bfloat16" in trace.header.command
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_benchmark_names_place_and_dtype_and_compares_texts(
+    model: str, dtype: str, tmp_path: Path
+) -> None:
+    import json
+
+    done = ddtree(
+        "bench", "decoding", "--model", model, "--drafter", "oracle", "--new-tokens", "6",
+        "--rounds", "1", "--dtype", dtype, "--json", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert figures["dtype"] == dtype
+    assert figures["device"].startswith("CPU")
+    texts = [row["text"] for row in figures["methods"].values()]
+    assert len(texts) == 8
+    assert all(text == "same" or (dtype == "bfloat16" and "parts" in text) for text in texts)

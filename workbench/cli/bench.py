@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from workbench.cli.device import Device, Dtype, DtypeOption, load
 from workbench.cli.failures import one_line_errors
 
 if TYPE_CHECKING:
@@ -47,16 +48,22 @@ def decoding(
     drafter: Annotated[
         str, typer.Option(help="dflash (bundled), oracle, prompt-lookup, or a DFlash folder.")
     ] = "dflash",
+    device: Device = "cpu",
+    dtype: DtypeOption = Dtype.FLOAT32,
     as_json: AsJson = False,
 ) -> None:
-    """Tokens a second: transformers' generate, plain, chain and tree decoding, in turn in one process."""
+    """Tokens a second: transformers' generate, plain, chain and tree decoding, in turn in one process.
+
+    In float32 another text than plain decoding's ends it; in bfloat16 the table says where one parts, and by how much.
+    """
     with one_line_errors():
         from engine.decoding.benchmark import bench_decoding
-        from engine.models.catalog import load_target
+        from engine.drafters.catalog import check_drafter
         from workbench.cli.progress import shown
 
+        check_drafter(drafter, model)
+        target = load(model, device, dtype)
         with shown() as progress:
-            target = load_target(model, progress=progress)
             figures = bench_decoding(
                 target, new_tokens=new_tokens, rounds=rounds, drafter=drafter, progress=progress
             )
@@ -182,29 +189,28 @@ def acceptance(
     temperature: float = 0.0,
     new_tokens: Annotated[int, typer.Option(min=2)] = 128,
     most_nodes: Annotated[int, typer.Option(min=1, help="Leave larger trees out.")] = 256,
+    device: Device = "cpu",
+    dtype: DtypeOption = Dtype.FLOAT32,
     as_json: AsJson = False,
 ) -> None:
     """Accepted length of a DFlash drafter on the held-out prompts, by real decoding."""
     with one_line_errors():
         from engine.decoding.acceptance_benchmark import SETTINGS, bench_acceptance
         from engine.drafters.catalog import dflash_folder
-        from engine.models.catalog import load_target
         from engine.models.dflash_weights import load_dflash
         from engine.training.pipeline import held_out_prompts
-        from workbench.cli.progress import shown
 
         folder = dflash_folder(drafter, model)
-        with shown() as progress:
-            target = load_target(model, progress=progress)
-            figures = bench_acceptance(
-                target,
-                load_dflash(folder, target.model),
-                held_out_prompts(),
-                temperature=temperature,
-                new_tokens=new_tokens,
-                settings=[row for row in SETTINGS if (row[1] or 0) <= most_nodes],
-                report=lambda line: typer.echo(line, err=True),
-            )
+        target = load(model, device, dtype)
+        figures = bench_acceptance(
+            target,
+            load_dflash(folder, target.model),
+            held_out_prompts(),
+            temperature=temperature,
+            new_tokens=new_tokens,
+            settings=[row for row in SETTINGS if (row[1] or 0) <= most_nodes],
+            report=lambda line: typer.echo(line, err=True),
+        )
     _print(figures, as_json, _acceptance_lines)
 
 
@@ -221,15 +227,17 @@ def _print(figures: dict[str, Any], as_json: bool, lines: Any) -> None:
 
 
 def _decoding_lines(figures: dict[str, Any]) -> list[str]:
-    out = ["| method | tokens/s | × transformers | tokens a step |", "| --- | --: | --: | --: |"]
+    out = ["| method | tokens/s | × transformers | tokens a step | text |"]
+    out.append("| --- | --: | --: | --: | --- |")
     for name, row in figures["methods"].items():
         speed, ratio = f"{row['tokens_per_second']:.1f}", f"{row['ratio']:.2f}"
-        out.append(f"| {name} | {speed} | {ratio} | {row['tokens_per_step']:.2f} |")
+        out.append(f"| {name} | {speed} | {ratio} | {row['tokens_per_step']:.2f} | {row['text']} |")
     share = figures["weight_gb_s"] / figures["read_gb_s"]
     out += [
         "",
         f"Plain decoding reads weights at {figures['weight_gb_s']:.1f} GB/s, {share:.0%} of the "
-        f"{figures['read_gb_s']:.1f} GB/s of a matrix-vector product ({figures['threads']} threads).",
+        f"{figures['read_gb_s']:.1f} GB/s of a matrix-vector product.",
+        f"{figures['dtype']} on {figures['device']}.",
     ]
     return out
 
@@ -252,8 +260,16 @@ def _acceptance_lines(figures: dict[str, Any]) -> list[str]:
     out = [f"| prompt | {' | '.join(names)} |", f"| --- |{' --: |' * len(names)}"]
     for prompt, row in [*figures["prompts"].items(), ("**mean**", figures["mean"])]:
         out.append(f"| {prompt} | {' | '.join(f'{row[name]:.2f}' for name in names)} |")
-    same = ", ".join(f"{count} ({name})" for name, count in figures["same_text"].items())
-    return [*out, "", f"Texts equal to plain decoding's, of {len(figures['prompts'])}: {same}."]
+    counts = [figures[key].items() for key in ("same_text", "near_ties")]
+    same, ties = (", ".join(f"{count} ({name})" for name, count in row) for row in counts)
+    return [
+        *out,
+        "",
+        f"Texts equal to plain decoding's, of {len(figures['prompts'])}: {same}.",
+        f"Texts that part from it at a near-tie: {ties}.",
+        *(f"- {line}" for line in figures["partings"]),
+        f"{figures['dtype']} on {figures['device']}.",
+    ]
 
 
 def _table(figures: dict[str, Any]) -> list[str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from workbench.cli.device import Device, Dtype, DtypeOption, load
 from workbench.cli.failures import one_line_errors
 
 if TYPE_CHECKING:
@@ -85,6 +86,8 @@ def run(
     max_new_tokens: Annotated[int, typer.Option()] = 64,
     backend: Annotated[Backend, typer.Option()] = Backend.ADDRESSED,
     reference: Annotated[bool, typer.Option(help="Dense logits beside every step.")] = True,
+    device: Device = "cpu",
+    dtype: DtypeOption = Dtype.FLOAT32,
     out: Annotated[
         Path | None, typer.Option(help="The recording; default: a new file in the current folder.")
     ] = None,
@@ -116,6 +119,8 @@ def run(
             method=method,
             backend=backend,
             reference=reference,
+            device=device,
+            dtype=dtype,
         )
         path = out or Path(f"run-{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}.ddtree.arrow")
         if path.is_dir():
@@ -124,19 +129,8 @@ def run(
             raise ValueError(f"{path}: exists already; recordings are never overwritten")
         if not os.access(path.parent, os.W_OK):  # said before the model is loaded, not after
             raise ValueError(f"{path}: expected a folder that can be written, found {path.parent}")
-        target = _load(model)
+        target = load(model, device, dtype)
         raise typer.Exit(_decode(settings, target, path))
-
-
-def _load(model: str) -> Target:
-    from engine.models.catalog import ModelUnavailable, load_target
-    from workbench.cli.progress import shown
-
-    with shown() as progress:
-        try:
-            return load_target(model, progress=progress)
-        except ModelUnavailable as error:
-            raise ValueError(str(error)) from error
 
 
 def _decode(settings: RunSettings, target: Target, path: Path) -> int:

@@ -1,0 +1,59 @@
+"""Where a text leaves plain decoding's, and whether rounding alone explains it.
+
+In float32 a text parts where something is wrong. In bfloat16 a verify step of many rows rounds otherwise than plain
+decoding of one row, so two tokens that lie within a few units in the last place may change places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from engine.checks.reference import margin_is_tiny
+from engine.models.causal import CausalCache
+from engine.models.decoder import Decoder
+from engine.models.device import HOST, to_device, to_host
+
+
+@dataclass(frozen=True)
+class Parting:
+    """The first token that differs between a text and plain decoding's."""
+
+    place: int  # index among the new tokens
+    margin: float  # by how much plain decoding prefers its own token, in logits
+    near_tie: (
+        bool  # the two are its best two, within 4 units in the last place of the model's dtype
+    )
+
+    def __str__(self) -> str:
+        kind = "near-tie" if self.near_tie else "no near-tie"
+        return f"parts at token {self.place} by {self.margin:.3g} ({kind})"
+
+
+def parting(
+    model: Decoder, prompt: Sequence[int], plain: Sequence[int], other: Sequence[int]
+) -> Parting | None:
+    """None for equal texts, and for one that is only shorter. Both are greedy continuations of ``prompt``."""
+    place = next(
+        (i for i, pair in enumerate(zip(plain, other, strict=False)) if len(set(pair)) > 1), None
+    )
+    if place is None:
+        return None
+    logits = _next_logits(model, [*prompt, *plain[:place]])
+    best = logits.topk(2)
+    mine, theirs = float(logits[plain[place]]), float(logits[other[place]])
+    tiny = margin_is_tiny(best.values.double().numpy(), str(model.dtype).removeprefix("torch."))
+    both = set(best.indices.tolist()) == {plain[place], other[place]}
+    return Parting(place, mine - theirs, both and tiny)
+
+
+@torch.inference_mode()
+def _next_logits(model: Decoder, tokens: list[int]) -> torch.Tensor:
+    """Logits [V] on the host of what follows ``tokens``, in one plain forward."""
+    cache = CausalCache(model.config, len(tokens), model.dtype, model.device)
+    ids = to_device(torch.tensor(tokens, device=HOST), model.device)
+    positions = torch.arange(len(tokens), device=model.device)
+    out = model(ids, positions, cache.attention(0), logits_rows=positions[-1:])
+    return to_host(out.logits[0])
