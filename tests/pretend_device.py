@@ -102,7 +102,8 @@ class PretendDevice(TorchDispatchMode):
 
 @cache
 def _consists_of_others(func: Any) -> bool:
-    return bool(func._can_decompose())
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    return bool(has_kernel(func.name(), "CompositeImplicitAutograd"))
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
