@@ -44,8 +44,8 @@ def bench_acceptance(
     Returns ``{"prompts": {prompt: {setting: tokens a step}}, "mean": {setting: …}, "same_text": {setting: count},
     "near_ties": {setting: count}, "partings": [text], "temperature": …, "device": …, "dtype": …}``. Tokens a step: what
     verify steps emitted, the bonus included, over their number; the prompt's own first token is not counted.
-    ``same_text``: prompts whose text equals plain decoding's with the same seed, token by token; ``near_ties``: greedy
-    ones that part from it where rounding explains it; ``partings``: all that part, in words.
+    ``same_text``: prompts whose text equals plain decoding's with the same seed, token by token; ``near_ties``:
+    those that part from it where rounding explains it; ``partings``: all that part, in words.
     """
     size = block_size or model.config.block_size
     sampler, stop = Sampler(temperature, seed), target.model.config.eos_token_ids
@@ -80,8 +80,8 @@ def bench_acceptance(
                 steps += 1
             same[name] += state.output == text
             rows[prompt][name] = (len(state.output) - 1) / max(steps, 1)
-            if state.output != text and not temperature:
-                apart = parting(target.model, chat, text, state.output)
+            if state.output != text:
+                apart = parting(target.model, chat, text, state.output, sampler, "r")
                 ties[name] += apart is not None and apart.near_tie
                 partings.append(f"{name}: {prompt[:40]} {apart or 'has another length'}")
         report(f"{name}: {statistics.mean(row[name] for row in rows.values()):.2f}")

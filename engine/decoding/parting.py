@@ -1,7 +1,9 @@
 """Where a text leaves plain decoding's, and whether rounding alone explains it.
 
-In float32 a text parts where something is wrong. In bfloat16 a verify step of many rows rounds otherwise than plain
-decoding of one row, so two tokens that lie within a few units in the last place may change places.
+In float32 a greedy text parts where something is wrong. In bfloat16 a verify step of many rows rounds otherwise than
+plain decoding of one row, so two tokens that lie within a few units in the last place may change places. A sampled text
+parts in any width where rounding moves the end of a token's share over the uniform that was drawn: with tens of
+thousands of shares side by side that is much likelier than a tie.
 """
 
 from __future__ import annotations
@@ -12,9 +14,12 @@ from dataclasses import dataclass
 import torch
 
 from engine.checks.reference import margin_is_tiny
+from engine.decoding.accept import Sampler
 from engine.models.causal import CausalCache
 from engine.models.decoder import Decoder
 from engine.models.device import HOST, to_device, to_host
+
+UNITS = 4  # in the last place
 
 
 @dataclass(frozen=True)
@@ -22,10 +27,12 @@ class Parting:
     """The first token that differs between a text and plain decoding's."""
 
     place: int  # index among the new tokens
-    margin: float  # by how much plain decoding prefers its own token, in logits
-    near_tie: (
-        bool  # the two are its best two, within 4 units in the last place of the model's dtype
-    )
+    # Greedy: by how much plain decoding prefers its own token, in logits. Sampled: how far the uniform lies from the
+    # other token's share of the cumulative probability.
+    margin: float
+    # The two are its best two, within 4 units in the last place of the model's dtype; sampled: so many units in the
+    # last place of the largest logit, over the temperature.
+    near_tie: bool
 
     def __str__(self) -> str:
         kind = "near-tie" if self.near_tie else "no near-tie"
@@ -33,20 +40,41 @@ class Parting:
 
 
 def parting(
-    model: Decoder, prompt: Sequence[int], plain: Sequence[int], other: Sequence[int]
+    model: Decoder,
+    prompt: Sequence[int],
+    plain: Sequence[int],
+    other: Sequence[int],
+    sampler: Sampler | None = None,
+    rid: str = "",
 ) -> Parting | None:
-    """None for equal texts, and for one that is only shorter. Both are greedy continuations of ``prompt``."""
+    """None for equal texts, and for one that is only shorter.
+
+    Both continue ``prompt``, greedily or as ``sampler`` draws for request ``rid``.
+    """
     place = next(
         (i for i, pair in enumerate(zip(plain, other, strict=False)) if len(set(pair)) > 1), None
     )
     if place is None:
         return None
     logits = _next_logits(model, [*prompt, *plain[:place]])
+    if sampler is not None and sampler.temperature > 0.0:
+        uniform = sampler.uniform(rid, len(prompt) + place)
+        gap = _outside(logits, sampler.temperature, uniform, other[place])
+        largest = float(logits.abs().max()) * torch.finfo(model.dtype).eps
+        return Parting(place, gap, gap <= UNITS * largest / sampler.temperature)
     best = logits.topk(2)
     mine, theirs = float(logits[plain[place]]), float(logits[other[place]])
     tiny = margin_is_tiny(best.values.double().numpy(), str(model.dtype).removeprefix("torch."))
     both = set(best.indices.tolist()) == {plain[place], other[place]}
     return Parting(place, mine - theirs, both and tiny)
+
+
+def _outside(logits: torch.Tensor, temperature: float, uniform: float, token: int) -> float:
+    """How far a uniform lies outside a token's share of the cumulative probability; 0.0 inside."""
+    cumulative = torch.softmax(logits.double() / temperature, dim=-1).cumsum(dim=-1)
+    drawn, end = uniform * float(cumulative[-1]), float(cumulative[token])
+    start = float(cumulative[token - 1]) if token else 0.0
+    return max(start - drawn, drawn - end, 0.0)
 
 
 @torch.inference_mode()
