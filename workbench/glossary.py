@@ -27,6 +27,8 @@ GLOSSARY: dict[str, str] = {
     "margin": "Logit of the target's best token less that of its second: small margins flip by rounding.",
     "log-probability": "The drafter's, of the whole path from the root.",
     "drafter's rank": "Rank of the node's token in the drafter's distribution at its depth; 0 is its best.",
+    "drafter against target": "At each depth of each step: how highly the drafter had rated the token that the target "
+    "chose. A walk stops at the first depth whose token is not in the tree; deeper ones are not asked.",
     "cause": "A fault that no earlier finding of the same step explains.",
     "consequence": "A finding that vanishes when its cause is put right.",
     "replay": "The step was replayed from a CUDA graph's fixed buffers, where stale contents can survive.",

@@ -8,11 +8,9 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from engine.decoding.run_settings import METHODS, RunSettings
-from engine.drafters.catalog import DRAFTERS
-from engine.faults import FAULTS, describe
 from engine.trace.errors import TraceFormatError
 from workbench import urlstate
+from workbench.figures.rank_map import LEFT
 from workbench.figures.strip import StepBar, step_strip
 from workbench.glossary import explain
 from workbench.header import draw_line
@@ -21,18 +19,14 @@ from workbench.outcome import Outcome, mark
 from workbench.pages_folder import INSPECTOR, open_page
 from workbench.panes.drafter_pane import draw_curve
 from workbench.panes.picking import draw
+from workbench.panes.walk_pane import draw_walk, draw_walks, pick_step
+from workbench.run_form import draw_form
 from workbench.runs import Job, State, Written, store
 from workbench.theme import palette
 from workbench.tokens import for_markdown, message, visible
 from workbench.traces import traces_folder
 from workbench.verdict import plural
 
-NO_FAULT = "none"
-PROMPT = "Write a short poem about the ocean."
-DRAFTER_HELP = (
-    "dflash: the one that comes with smollm2; oracle: the target itself, made wrong on purpose; "
-    "prompt-lookup: what followed the same tokens before"
-)
 POLL = "500ms"
 
 
@@ -40,7 +34,7 @@ def draw_run() -> None:
     """The whole page below the header."""
     left, right = st.columns([2, 3], gap="large")
     with left:
-        _draw_form()
+        _draw_start()
     with right:
         job = store().get(urlstate.get("run"))
         if job is None:
@@ -67,77 +61,15 @@ def _draw_nothing() -> None:
     st.caption(f"Recordings go to {for_markdown(str(traces_folder()))}")
 
 
-def _draw_form() -> None:
-    with st.form("run", border=True):
-        prompts = st.text_area(
-            "prompts, one a line", PROMPT, height=90, help="each line is a request of the batch"
-        )
-        model = st.text_input(
-            "model", "smollm2", help="smollm2, a Hugging Face folder, a .gguf file, or org/name"
-        )
-        first, second = st.columns(2)
-        with first:
-            method = st.selectbox("method", METHODS)
-            drafter = st.selectbox(
-                "drafter", DRAFTERS, key="drafter", help=DRAFTER_HELP, accept_new_options=True
-            )
-            budget = st.number_input(
-                "budget, nodes", 1, 256, 16, key="budget", help=explain("budget")
-            )
-            block_size = st.number_input(
-                "block size, tokens", 2, 64, 8, key="block size", help=explain("block size")
-            )
-            temperature = st.number_input("temperature", 0.0, 2.0, 0.0, 0.1)
-            tokens = st.number_input("new tokens", 1, 1024, 48, key="new tokens")
-        with second:
-            mode = st.selectbox("mode", ("eager", "replay"), help=explain("replay"))
-            accuracy = st.slider("accuracy of the oracle drafter", 0.0, 1.0, 0.9, 0.05)
-            topk = st.number_input("top-k, 0: none", 0, 64, 4, help=explain("top-k"))
-            depth = st.number_input("deepest node, 0: block size - 1", 0, 63, 0, key="max depth")
-            spine = st.toggle("spine", False, key="spine", help=explain("spine"))
-            captured = st.number_input("captured batch size, 0: any", 0, 64, 0, help="replay only")
-            seed = st.number_input("seed", 0, 2**31 - 1, 0)
-            reference = st.toggle("dense reference", True, help="plain attention beside every step")
-        fault = st.selectbox(
-            "fault injected on purpose", (NO_FAULT, *FAULTS), key="fault", format_func=_fault_label
-        )
-        if st.form_submit_button("Run", type="primary", width="stretch", key="start run"):
-            _start(
-                prompts=tuple(line.strip() for line in prompts.splitlines() if line.strip()),
-                model=model.strip(),
-                method=method,
-                drafter=drafter,
-                accuracy=float(accuracy),
-                budget=int(budget),
-                topk=int(topk) or None,
-                block_size=int(block_size),
-                max_depth=int(depth) or None,
-                spine=bool(spine),
-                temperature=float(temperature),
-                seed=int(seed),
-                mode=mode,
-                captured_bs=int(captured) or None,
-                fault=None if fault == NO_FAULT else fault,
-                max_new_tokens=int(tokens),
-                reference=bool(reference),
-            )
-
-
-def _fault_label(name: str) -> str:
-    return name if name == NO_FAULT else f"{name}: {describe(name)}"
-
-
-def _start(**values: object) -> None:
-    try:
-        settings = RunSettings(**values)  # type: ignore[arg-type]
-    except ValueError as error:
-        st.error(message(str(error)))
+def _draw_start() -> None:
+    settings = draw_form()
+    if settings is None:
         return
     shown = store().get(urlstate.get("run"))
     if shown is not None and shown.state is State.RUNNING:
         st.warning("The run on the right goes on: stop it first, or start another in a second tab.")
         return
-    urlstate.put(run=store().start(settings).id)
+    urlstate.put(run=store().start(settings).id, run_step=None, run_request=None)
     st.rerun()
 
 
@@ -153,6 +85,9 @@ def _follow(job_id: str) -> None:
             "Stop", key="stop run", on_click=job.stop, help="what was recorded so far is kept"
         )
     _draw_texts(job)
+    if job.bars:
+        _draw_strip(job.bars)
+        draw_walks(job.walks, job.settings.drafter, palette(st.context.theme.type), live=True)
 
 
 def _draw_job(job: Job) -> None:
@@ -165,10 +100,23 @@ def _draw_job(job: Job) -> None:
         )
     else:
         bars = _draw_result(job)
-    _draw_texts(job, bars)
+    _draw_texts(job)
     if bars is not None:
-        loaded = load(job.trace_path)
-        draw_curve(loaded, loaded.ranks[0], palette(st.context.theme.type))
+        _draw_steps(job, bars)
+    elif job.bars:
+        _draw_strip(job.bars)
+
+
+def _draw_steps(job: Job, bars: Sequence[StepBar]) -> None:
+    """All steps of a recording, the one that is picked, and what other budgets would have made of them."""
+    loaded, colours = load(job.trace_path), palette(st.context.theme.type)
+    place = st.container()
+    walk = draw_walks(job.walks, job.settings.drafter, colours)
+    with place:
+        _draw_strip(bars, checked=True, current=None if walk is None else walk.step)
+    if walk is not None:
+        draw_walk(loaded, job.walks, walk, colours)
+    draw_curve(loaded, loaded.ranks[0], colours)
 
 
 def _draw_result(job: Job) -> Sequence[StepBar] | None:
@@ -189,9 +137,8 @@ def _draw_result(job: Job) -> Sequence[StepBar] | None:
         return None
     draw_line(loaded.headline)
     if st.button("Open in the inspector", type="primary", key="open result"):
-        urlstate.put(
-            trace=job.key, rank=None, step=None, request=None, node=None, left=None, right=None
-        )
+        picked = {"step": urlstate.get("run_step"), "request": urlstate.get("run_request")}
+        urlstate.put(trace=job.key, rank=None, node=None, left=None, right=None, **picked)
         open_page(INSPECTOR)
     return loaded.bars(loaded.ranks[0])
 
@@ -211,8 +158,7 @@ def result_text(job: Job) -> str:
     )
 
 
-def _draw_texts(job: Job, bars: Sequence[StepBar] | None = None) -> None:
-    """``bars``: those of the recording, with faults; else those of the run as it goes."""
+def _draw_texts(job: Job) -> None:
     for rid in dict.fromkeys((*job.plain, *job.tree)):
         plain, tree = job.plain.get(rid, Written()), job.tree.get(rid, Written())
         at = first_difference(plain.tokens, tree.tokens)
@@ -230,18 +176,23 @@ def _draw_texts(job: Job, bars: Sequence[StepBar] | None = None) -> None:
                 f"{for_markdown(rid)} · {job.settings.method} · {len(tree.tokens)} tokens{note}"
             )
             st.code(marked(job, tree, at), language=None, wrap_lines=True)
-    shown = bars or job.bars
-    if shown:
-        lengths = [bar.accept_length / max(bar.requests, 1) for bar in shown if bar.accept_length]
-        mean = sum(lengths) / max(len(lengths), 1)
-        faulty = sum(bar.faults > 0 for bar in shown)
-        st.caption(
-            f"accepted length of each step · mean {mean:.2f} tokens a step"
-            + (f" · {faulty} of {plural(len(shown), 'step')} at fault" if bars else ""),
-            help=explain("accepted length"),
-        )
-        figure = step_strip(shown, palette(st.context.theme.type), None)
-        draw(figure, "run strip", "accepted length of each step")
+
+
+def _draw_strip(
+    bars: Sequence[StepBar], *, checked: bool = False, current: int | None = None
+) -> None:
+    """``checked``: the bars know the faults of their steps. A click picks a step where one is ``current``."""
+    lengths = [bar.accept_length / max(bar.requests, 1) for bar in bars if bar.accept_length]
+    mean = sum(lengths) / max(len(lengths), 1)
+    faulty = sum(bar.faults > 0 for bar in bars)
+    st.caption(
+        f"accepted length of each step · mean {mean:.2f} tokens a step"
+        + (f" · {faulty} of {plural(len(bars), 'step')} at fault" if checked else ""),
+        help=explain("accepted length"),
+    )
+    figure = step_strip(bars, palette(st.context.theme.type), current, left=LEFT)
+    pick = None if current is None else pick_step
+    draw(figure, "run strip", "accepted length of each step", pick)
 
 
 def first_difference(plain: tuple[int, ...], tree: tuple[int, ...]) -> int | None:

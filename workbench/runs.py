@@ -26,14 +26,17 @@ from engine.decoding.events import (
 from engine.decoding.run_settings import RunSettings
 from engine.decoding.session import run
 from engine.models.catalog import ModelUnavailable, Target, load_target
+from engine.models.device import find_device, find_dtype
 from engine.models.progress import ProgressFn
 from engine.trace.writer import SUFFIX
 from workbench.figures.strip import StepBar
 from workbench.traces import key_of, safe_name, traces_folder
+from workbench.walks import Walk, walks_of
 
 KEPT_RUNS = 20
 
-Loader = Callable[[str, ProgressFn], Target]
+Loader = Callable[[RunSettings, ProgressFn], Target]
+Where = tuple[str, str, str]  # model, device, dtype
 
 
 class State(StrEnum):
@@ -66,6 +69,7 @@ class Job:
     plain: dict[str, Written] = field(default_factory=dict)
     tree: dict[str, Written] = field(default_factory=dict)
     bars: tuple[StepBar, ...] = ()
+    walks: tuple[Walk, ...] = ()
     summary: RunSummary | None = None
     error: str = ""
     target: Target | None = None
@@ -83,7 +87,7 @@ class Job:
     def work(self, load: Loader) -> None:
         """Body of the thread: never raises, the error becomes the run's."""
         try:
-            self.target = load(self.settings.model, self._progress)
+            self.target = load(self.settings, self._progress)
             self.label, self.fraction = "reading the prompts", 0.0
             self.trace_path.parent.mkdir(parents=True, exist_ok=True)
             events = run(self.settings, self.target, trace_path=self.trace_path)
@@ -121,6 +125,7 @@ class Job:
             lengths = event.step.outcome.accept_length
             total = None if lengths is None else int(lengths.sum())
             self.bars = (*self.bars, StepBar(event.step.step, total, event.step.raw_bs, 0))
+            self.walks = (*self.walks, *walks_of(event.step))
         elif isinstance(event, Finished):
             self.summary, self.fraction, self.state = event.summary, 1.0, State.FINISHED
 
@@ -150,7 +155,7 @@ class RunStore:
     def __init__(self, load: Callable[..., Target] = load_target):
         self._load, self._lock = load, threading.Lock()
         self._jobs: dict[str, Job] = {}
-        self._targets: dict[str, Target] = {}
+        self._targets: dict[Where, Target] = {}
         self._loading = threading.Lock()
 
     def start(self, settings: RunSettings) -> Job:
@@ -167,12 +172,16 @@ class RunStore:
         ).start()
         return job
 
-    def target(self, spec: str, progress: ProgressFn) -> Target:
-        """A loaded model; a second caller waits for the first."""
+    def target(self, settings: RunSettings, progress: ProgressFn) -> Target:
+        """A loaded model, one a device and dtype; a second caller waits for the first."""
+        device, dtype = find_device(settings.device), find_dtype(settings.dtype)
+        key = (settings.model, str(device), settings.dtype)
         with self._loading:
-            if spec not in self._targets:
-                self._targets[spec] = self._load(spec, progress=progress)
-            return self._targets[spec]
+            if key not in self._targets:
+                self._targets[key] = self._load(
+                    settings.model, dtype=dtype, device=device, progress=progress
+                )
+            return self._targets[key]
 
     def get(self, job_id: str | None) -> Job | None:
         """A run by its id."""

@@ -13,7 +13,8 @@ import streamlit as st
 
 SELECTION = ("trace", "rank", "step", "request", "node")
 FILTER = ("show", "checks", "diagnoses", "effects", "requests", "ranks", "steps", "words")
-VIEWS = ("mask", "prefix", "weights", "left", "right", "rows", "columns", "run", *FILTER)
+RUN = ("run_step", "run_request")  # what is picked in the run that the Run page shows
+VIEWS = ("mask", "prefix", "weights", "left", "right", "rows", "columns", "run", *RUN, *FILTER)
 KNOWN = (*SELECTION, *VIEWS)
 COPY = "url copy"
 MAX_LENGTH = 1000  # characters of one value

@@ -49,8 +49,8 @@ def spec(page: Page, key: str) -> dict:
     )
 
 
-def click_point(page: Page, key: str, trace: str, number: int) -> None:
-    """Click the marker of a trace whose ``customdata`` is ``number``."""
+def click_point(page: Page, key: str, trace: str, number: int, *, below: int = 0) -> None:
+    """Click the marker of a trace whose ``customdata`` is ``number``; of a bar, pixels ``below`` its end."""
     expect(chart(page, key)).to_be_visible(timeout=SLOW)
     place = chart(page, key).evaluate(
         """(node, [name, number]) => {
@@ -62,6 +62,7 @@ def click_point(page: Page, key: str, trace: str, number: int) -> None:
         }""",
         [trace, number],
     )
+    place = [place[0], place[1] + below]
     page.mouse.move(place[0] - 2, place[1])
     page.mouse.move(*place)
     page.wait_for_timeout(150)

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 from sample import broken_step, continued, hostile_steps, make_step
+from tiny_runs import tiny
 
 from engine.trace.header import PromptRecord, TraceHeader
 from engine.trace.writer import TraceWriter
+from workbench.runs import RunStore
 
 PLAIN = (0, 1, 3, 5, 8) * 20
 
@@ -46,3 +48,11 @@ def traces(recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
         (tmp_path / path.name).write_bytes(path.read_bytes())
     monkeypatch.setenv("DDTREE_TRACES", str(tmp_path))
     return tmp_path
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch, traces: Path) -> RunStore:
+    """The Run page's runs, of a tiny model."""
+    made = RunStore(tiny)
+    monkeypatch.setattr("workbench.run_page.store", lambda: made)
+    return made

@@ -1,10 +1,13 @@
 """What the drafter believed and what other budgets would have accepted, as figures and sentences."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from engine.decoding.acceptance_curve import CurvePoint, DraftedPlace
 from engine.decoding.best_first import Candidates
+from workbench.drafted import NOBODY
 from workbench.figures.drafter import LATER, budget_curve, marginals
 from workbench.panes.drafter_pane import curve_text, place_text
 from workbench.theme import DARK, LIGHT
@@ -29,7 +32,7 @@ def test_the_targets_tokens_are_marked_at_their_rank(palette):
     figure = marginals(PLACE, palette, name)
     cells, target = figure.data
     assert np.allclose(cells.z, PROBABILITIES)
-    assert list(cells.text[1]) == ["t4 50", "t5 30", "t6 20"]
+    assert list(cells.text[1]) == ["t4 50", "t5 30", "t6 20\u00a0\u00a0"]
     assert [round(x - 0.4) for x in target.x] == [0, 2, LATER]
     assert list(target.y) == [1, 2, 3]
     assert target.marker.symbol == ("circle", "circle-open", "circle-open")
@@ -45,6 +48,18 @@ def test_where_the_walk_stopped_is_said():
     assert place_text(whole, name) == "Every drafted depth was accepted: 3 tokens and the bonus."
     ends = DraftedPlace(4, "r0", 9, PLACE.candidates, (1,), 1)
     assert "where the recording ends" in place_text(ends, name)
+    text_ends = DraftedPlace(4, "r0", 9, PLACE.candidates, (1,), 2)
+    assert place_text(text_ends, name) == "The walk went to depth 2; the text ends at depth 1."
+
+
+def test_what_nobody_offered_is_an_empty_cell():
+    tokens = np.array([[1, NOBODY, NOBODY], [NOBODY] * 3, [7, 8, 0]])
+    place = replace(PLACE, candidates=Candidates(PLACE.candidates.log_probs, tokens))
+    cells, target = marginals(place, LIGHT, name).data
+    assert [list(row) for row in cells.text[:2]] == [["t1 70\u00a0\u00a0", "", ""], ["", "", ""]]
+    assert cells.hovertext[0][1] == "depth 1, rank 1: no candidate"
+    assert target.hovertext[1].endswith("not among the drafter&#x27;s 0 candidates")
+    assert "in the drafter's eyes no candidate: it had none;" in place_text(place, name)
 
 
 def test_the_curve_answers_whether_a_tree_helps():

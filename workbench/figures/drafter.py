@@ -8,12 +8,14 @@ import numpy as np
 import plotly.graph_objects as go
 
 from engine.decoding.acceptance_curve import CurvePoint, DraftedPlace
+from workbench.drafted import NOBODY
 from workbench.figures.base import blank
 from workbench.outcome import Outcome, mark
 from workbench.theme import Palette
 from workbench.tokens import for_plotly, shorten
 
 SHOWN_RANKS = 6
+ROOM = "\u00a0\u00a0"  # of a mark, in letters
 LATER = SHOWN_RANKS  # the column of everything that ranks lower
 
 
@@ -40,7 +42,7 @@ def marginals(place: DraftedPlace, palette: Palette, text_of: Callable[[int], st
         tickfont={"size": 10, "color": palette.muted},
     )
     probabilities = np.exp(place.candidates.log_probs[:, :shown])
-    tokens = place.candidates.tokens[:, :shown]
+    tokens, ranks = place.candidates.tokens[:, :shown], place.target_ranks
     figure.add_heatmap(
         name="marginals",
         x=list(range(shown)),
@@ -53,13 +55,16 @@ def marginals(place: DraftedPlace, palette: Palette, text_of: Callable[[int], st
         xgap=2,
         ygap=2,
         text=[
-            [_cell(text_of(int(t)), p) for t, p in zip(*pair, strict=True)]
-            for pair in zip(tokens, probabilities, strict=True)
+            [
+                _cell(int(t), text_of, p, marked=d < len(ranks) and ranks[d] == k)
+                for k, (t, p) in enumerate(zip(*pair, strict=True))
+            ]
+            for d, pair in enumerate(zip(tokens, probabilities, strict=True))
         ],
         texttemplate="%{text}",
         textfont={"size": 11, "color": palette.ink},
         hovertext=[
-            [_hover(text_of(int(t)), d, k, p) for k, (t, p) in enumerate(zip(*pair, strict=True))]
+            [_hover(int(t), text_of, d, k, p) for k, (t, p) in enumerate(zip(*pair, strict=True))]
             for d, pair in enumerate(zip(tokens, probabilities, strict=True), start=1)
         ],
         hoverinfo="text",
@@ -68,12 +73,22 @@ def marginals(place: DraftedPlace, palette: Palette, text_of: Callable[[int], st
     return figure
 
 
-def _cell(text: str, probability: float) -> str:
-    return for_plotly(f"{shorten(text, 9)} {100 * probability:.0f}")
+def _cell(token: int, text_of: Callable[[int], str], probability: float, *, marked: bool) -> str:
+    """``marked``: the target's mark stands at the right, so that the text keeps out of its way."""
+    if token == NOBODY:
+        return ""
+    text = f"{shorten(text_of(token), 6 if marked else 9)} {100 * probability:.0f}"
+    return for_plotly(text + ROOM if marked else text)
 
 
-def _hover(text: str, depth: int, rank: int, probability: float) -> str:
-    return for_plotly(f'depth {depth}, rank {rank}: "{text}", probability {probability:.4f}')
+def _hover(
+    token: int, text_of: Callable[[int], str], depth: int, rank: int, probability: float
+) -> str:
+    if token == NOBODY:
+        return f"depth {depth}, rank {rank}: no candidate"
+    return for_plotly(
+        f'depth {depth}, rank {rank}: "{text_of(token)}", probability {probability:.4f}'
+    )
 
 
 def _mark_target(
@@ -90,7 +105,10 @@ def _mark_target(
         for depth in range(len(ranks))
     ]
     columns = [rank if rank is not None and rank < shown else LATER for rank in ranks]
-    where = [_rank_text(rank, place) for rank in ranks]
+    where = [
+        _rank_text(rank, tokens)
+        for rank, tokens in zip(ranks, place.candidates.tokens, strict=False)
+    ]
     figure.add_scatter(
         name="target",
         x=[column + 0.4 for column in columns],
@@ -103,7 +121,7 @@ def _mark_target(
             "line": {"width": 1.5},
         },
         hovertext=[
-            for_plotly(f'depth {depth}: the target chose "{text_of(token)}", the drafter\'s {said}')
+            for_plotly(f'depth {depth}: the target chose "{text_of(token)}", {said}')
             for depth, (token, said) in enumerate(
                 zip(place.following, where, strict=False), start=1
             )
@@ -128,9 +146,14 @@ def _mark_target(
         )
 
 
-def _rank_text(rank: int | None, place: DraftedPlace) -> str:
-    width = place.candidates.tokens.shape[1]
-    return f"rank {rank}" if rank is not None else f"rank is {width} or lower (not recorded)"
+def _rank_text(rank: int | None, tokens: np.ndarray) -> str:
+    """How the drafter had rated a token. ``tokens``: its candidates of the depth."""
+    if rank is not None:
+        return f"the drafter's rank {rank}"
+    offered = int((tokens != NOBODY).sum())
+    if offered < len(tokens):
+        return f"not among the drafter's {offered} candidates"
+    return f"the drafter's rank is {offered} or lower (not recorded)"
 
 
 def budget_curve(

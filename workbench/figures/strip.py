@@ -23,10 +23,15 @@ class StepBar:
 
 
 def step_strip(
-    bars: Sequence[StepBar], palette: Palette, current: int | None, *, marked: Collection[int] = ()
+    bars: Sequence[StepBar],
+    palette: Palette,
+    current: int | None,
+    *,
+    marked: Collection[int] = (),
+    left: int = 8,
 ) -> go.Figure:
-    """``marked``: steps to set apart besides those with faults."""
-    figure = blank(palette, 92, l=8, r=8, t=16, b=20)
+    """``marked``: steps to set apart besides those with faults. ``left``: margin, to line up with a figure below."""
+    figure = blank(palette, 92, l=left, r=8, t=16, b=20)
     look = mark(Outcome.FAULT)
     known = [bar.accept_length / max(bar.requests, 1) if bar.accept_length else 0 for bar in bars]
     top = max(known, default=1) or 1

@@ -6,18 +6,23 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from engine.decoding.acceptance_curve import CurvePoint, DraftedPlace, drafted_places
+from engine.decoding.acceptance_curve import CurvePoint, DraftedPlace
+from workbench.drafted import offers, places_of
 from workbench.figures.base import CONFIG
 from workbench.figures.drafter import budget_curve, marginals
 from workbench.glossary import explain
 from workbench.loaded import Loaded
 from workbench.stepview import StepView
 from workbench.theme import Palette
-from workbench.tokens import visible
+from workbench.tokens import as_code, visible
+from workbench.verdict import plural
 
 NOT_RECORDED = (
     "The drafter's marginals were not recorded (workbench.draft_tokens): "
     "`ddtree run` and the Run page record them."
+)
+NOTHING_OFFERED = (
+    "The drafter offered no candidate at this step: the step wrote the target's own token alone."
 )
 
 
@@ -27,6 +32,9 @@ def draw_marginals(loaded: Loaded, view: StepView, palette: Palette) -> None:
     place = place_of(loaded, view)
     if place is None:
         st.caption(NOT_RECORDED)
+        return
+    if not any(offers(place)):
+        st.caption(NOTHING_OFFERED)
         return
     texts = loaded.texts if view.show_text else {}
 
@@ -42,7 +50,7 @@ def place_of(loaded: Loaded, view: StepView) -> DraftedPlace | None:
     """The drafter's view of the shown step and request; the steps after it tell what the target chose."""
     step = view.step
     enough = (step.config.block_size or 32) + 1  # each step emits at least one token
-    places = drafted_places(loaded.ahead(step.step, step.rank, enough), rank=step.rank)
+    places = places_of(loaded.ahead(step.step, step.rank, enough), step.rank)
     rid = step.requests[view.request].rid
     return next((p for p in places if (p.step, p.rid) == (step.step, rid)), None)
 
@@ -53,14 +61,26 @@ def place_text(place: DraftedPlace, text_of: Callable[[int], str]) -> str:
     depth = place.accepted
     if depth >= len(place.candidates.tokens):
         return f"Every drafted depth was accepted: {depth} tokens and the bonus."
-    if depth >= len(ranks):
+    if depth > len(ranks):
+        return f"The walk went to depth {depth}; the text ends at depth {len(ranks)}."
+    if depth == len(ranks):
         return f"The walk stopped after depth {depth}, where the recording ends."
-    rank, width = ranks[depth], place.candidates.tokens.shape[1]
-    rated = f"rank {rank}" if rank is not None else f"not among its best {width}"
-    token = text_of(place.following[depth])
+    rated = _rated(ranks[depth], offers(place)[depth], place.candidates.tokens.shape[1])
+    token = as_code(text_of(place.following[depth]))
     return (
-        f"The walk stopped after depth {depth}. At depth {depth + 1} the target chose `{token}`, in the drafter's eyes "
+        f"The walk stopped after depth {depth}. At depth {depth + 1} the target chose {token}, in the drafter's eyes "
         f"{rated}; numbers in cells are probabilities in %, marks are the target's tokens."
+    )
+
+
+def _rated(rank: int | None, offered: int, width: int) -> str:
+    """``offered``: candidates of the depth, at most ``width``."""
+    if rank is not None:
+        return f"rank {rank}"
+    if offered == width:
+        return f"not among its best {width}"
+    return (
+        f"not among its {plural(offered, 'candidate')}" if offered else "no candidate: it had none"
     )
 
 
