@@ -1,0 +1,418 @@
+"""The Triton kernels of tree-verify attention: one over parts of the prefix, one that merges the parts.
+
+Few query rows see a long prefix, and the query heads of a group read the same keys. So a program takes the rows of all
+heads of one group as one tile ("packed rows": row * group + head in the group), reads each key of its part of the
+prefix once, and leaves an unnormalised sum, its maximum and its weight; the last part of a request also takes the tree
+columns. With one part there is nothing to merge and the first kernel writes the output.
+
+The online softmax is that of Milakov and Gimelshein (2018); parts are merged as in Flash-Decoding (Dao et al., 2023).
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+LOG2E = tl.constexpr(1.4426950408889634)
+FLOOR = tl.constexpr(
+    -1.0e30
+)  # below every score: a row that sees nothing keeps it, and its weight stays 0
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def parts_of(prefix_len, splits, least, KEYS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Keys of one part, a multiple of ``KEYS``, and the number of parts: at most ``splits``, at least one."""
+    wanted = tl.minimum(tl.cdiv(prefix_len, least), splits)
+    keys = tl.cdiv(tl.cdiv(prefix_len, tl.maximum(wanted, 1)), KEYS) * KEYS
+    return keys, tl.maximum(tl.cdiv(prefix_len, tl.maximum(keys, 1)), 1)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _add(  # type: ignore[no-untyped-def]
+    q,
+    k,
+    v,
+    visible,
+    scale,
+    temperature,
+    best,
+    total,
+    acc,
+    CAP: tl.constexpr,
+    XAI: tl.constexpr,
+    MASKED: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """The running softmax after one more tile of keys."""
+    scores = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+    if CAP > 0 or XAI > 0:
+        scores *= scale
+        if CAP > 0:
+            scores = (1.0 - 2.0 / (1.0 + tl.exp2(scores * (2.0 * LOG2E)))) * (CAP * LOG2E)
+        if XAI > 0:
+            scores *= temperature[:, None]
+        scale = 1.0
+    if MASKED:
+        scores = tl.where(visible, scores, float("-inf"))
+    higher = tl.maximum(best, tl.max(scores, 1) * scale)
+    weights = tl.exp2(scores * scale - higher[:, None])  # one fused multiply-add a score
+    shrink = tl.exp2(best - higher)
+    total = total * shrink + tl.sum(weights, 1)
+    acc = tl.dot(weights.to(v.dtype), v, acc=acc * shrink[:, None], input_precision=PRECISION)
+    return higher, total, acc
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _sees_prefix(  # type: ignore[no-untyped-def]
+    row,
+    key,
+    there,
+    mask_row,
+    cells,
+    prefix_len,
+    WINDOW: tl.constexpr,
+    READ_CELLS: tl.constexpr,
+):
+    """Which prefix keys each packed row sees, bool [rows, keys]. ``mask_row``: offset of its first prefix cell."""
+    visible = there[None, :] & (row >= 0)[:, None]
+    if READ_CELLS:
+        cell = tl.load(cells + mask_row[:, None] + key[None, :], mask=visible, other=0)
+        visible = visible & ((cell.to(tl.int32) & 1) != 0)
+    if WINDOW > 0:
+        visible = visible & (prefix_len + row[:, None] <= key[None, :] + WINDOW)
+    return visible
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _sees_tree(  # type: ignore[no-untyped-def]
+    row,
+    column,
+    width,
+    mask_row,
+    cells,
+    WINDOW: tl.constexpr,
+    HAS_MASK: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    QUERY_TILE: tl.constexpr,
+):
+    """Which tree columns each packed row sees. Causal masks end with the row's own tile of ``QUERY_TILE`` rows."""
+    visible = (column < width)[None, :] & (row >= 0)[:, None]
+    if CAUSAL:
+        end = (row // QUERY_TILE + 1) * QUERY_TILE
+        visible = visible & (column[None, :] < end[:, None])
+    if HAS_MASK:
+        cell = tl.load(cells + mask_row[:, None] + column[None, :], mask=visible, other=0)
+        visible = visible & ((cell.to(tl.int32) & 1) != 0)
+    elif CAUSAL:
+        visible = visible & (column[None, :] <= row[:, None])
+    if WINDOW > 0:
+        visible = visible & (row[:, None] <= column[None, :] + WINDOW)
+    return visible
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _finish(  # type: ignore[no-untyped-def]
+    out,
+    sums,
+    states,
+    sinks,
+    packed,
+    valid,
+    first_row,
+    kv_head,
+    part,
+    parts,
+    place,
+    best,
+    total,
+    acc,
+    out_stride,
+    out_head_stride,
+    GROUP: tl.constexpr,
+    DIM: tl.constexpr,
+    HAS_SINKS: tl.constexpr,
+):
+    """Write the output where there is one part, else what the merge needs. ``place``: of packed row 0 in this part."""
+    dims = tl.arange(0, DIM)
+    head = kv_head * GROUP + packed % GROUP
+    if parts == 1:
+        if HAS_SINKS:
+            sink = tl.load(sinks + head, mask=valid, other=0.0).to(tl.float32)
+            total += tl.exp2(sink * LOG2E - best)
+        at = (first_row + packed // GROUP).to(tl.int64) * out_stride + head * out_head_stride
+        result = acc / total[:, None]
+        tl.store(
+            out + at[:, None] + dims[None, :], result.to(out.dtype.element_ty), mask=valid[:, None]
+        )
+    else:
+        at = place + packed
+        tl.store(sums + at[:, None] * DIM + dims[None, :], acc, mask=valid[:, None])
+        tl.store(states + 2 * at, best, mask=valid)
+        tl.store(states + 2 * at + 1, total, mask=valid)
+
+
+@triton.jit(do_not_specialize=("splits", "least"))  # type: ignore[untyped-decorator]
+def over_parts(  # type: ignore[no-untyped-def]
+    q_extend,
+    k_extend,
+    v_extend,
+    out,
+    k_buffer,
+    v_buffer,
+    qo_indptr,
+    kv_indptr,
+    kv_indices,
+    cells,
+    mask_indptr,
+    sinks,
+    window_kv_offsets,
+    sums,
+    states,
+    prefix_scale,
+    tree_scale,
+    v_scale,
+    covered,
+    room,
+    splits,
+    least,
+    q_stride,
+    q_head_stride,
+    k_stride,
+    k_head_stride,
+    v_stride,
+    v_head_stride,
+    out_stride,
+    out_head_stride,
+    k_slot_stride,
+    k_slot_head_stride,
+    v_slot_stride,
+    v_slot_head_stride,
+    KV_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    DIM: tl.constexpr,
+    ROWS: tl.constexpr,
+    TILES: tl.constexpr,
+    KEYS: tl.constexpr,
+    TREE_KEYS: tl.constexpr,
+    QUERY_TILE: tl.constexpr,
+    CAP: tl.constexpr,
+    XAI: tl.constexpr,
+    WINDOW: tl.constexpr,
+    HAS_MASK: tl.constexpr,
+    SKIP_PREFIX: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    HAS_SINKS: tl.constexpr,
+    PRECISION: tl.constexpr,
+    CHAINED: tl.constexpr,
+):
+    """Grid (kv_heads * TILES, splits, requests). ``room``: packed rows of one part in ``sums`` and ``states``.
+
+    ``CHAINED``: the merge is launched while this kernel runs (Hopper's programmatic dependent launch).
+    """
+    kv_head, first_tile = tl.program_id(0) // TILES, tl.program_id(0) % TILES
+    part, request = tl.program_id(1), tl.program_id(2)
+    kv_start = tl.load(kv_indptr + request).to(tl.int64)
+    prefix_len = (tl.load(kv_indptr + request + 1).to(tl.int64) - kv_start).to(tl.int32)
+    part_keys, parts = parts_of(prefix_len, splits, least, KEYS)
+    if CHAINED:
+        tl.extra.cuda.gdc_launch_dependents()  # the merge may be launched; it waits for the end of this kernel
+    if part >= parts:
+        return
+    first_row = tl.load(qo_indptr + request).to(tl.int64)
+    width = (tl.load(qo_indptr + request + 1).to(tl.int64) - first_row).to(tl.int32)
+    rows = tl.minimum(width, covered)
+    mask_start, offset = first_row * 0, 0
+    if HAS_MASK:
+        mask_start = tl.load(mask_indptr + request).to(tl.int64)
+        if WINDOW > 0:
+            offset = tl.load(window_kv_offsets + request).to(tl.int32)
+    begin = part * part_keys
+    end = tl.minimum(begin + part_keys, prefix_len)
+    whole = begin + (end - begin) // KEYS * KEYS  # end of the tiles that are full
+    tree_width = tl.where(part == parts - 1, width, 0)  # the last part takes the tree as well
+    place = ((request.to(tl.int64) * KV_HEADS + kv_head) * splits + part) * room
+
+    LOOSE: tl.constexpr = WINDOW <= 0 and (SKIP_PREFIX or not HAS_MASK)  # a full tile needs no mask
+    READ_CELLS: tl.constexpr = HAS_MASK and not SKIP_PREFIX
+    dims, keys = tl.arange(0, DIM), tl.arange(0, KEYS)
+    k_buffer += kv_head.to(tl.int64) * k_slot_head_stride
+    v_buffer += kv_head.to(tl.int64) * v_slot_head_stride
+    kv_indices += kv_start
+    k_extend += first_row * k_stride + kv_head * k_head_stride
+    v_extend += first_row * v_stride + kv_head * v_head_stride
+
+    for tile in range(first_tile, tl.cdiv(rows * GROUP, ROWS), TILES):
+        packed = tile * ROWS + tl.arange(0, ROWS)
+        valid = packed < rows * GROUP
+        row = tl.where(valid, packed // GROUP, -1)
+        at = (first_row + packed // GROUP) * q_stride + (
+            kv_head * GROUP + packed % GROUP
+        ) * q_head_stride
+        q = tl.load(q_extend + at[:, None] + dims[None, :], mask=valid[:, None], other=0.0)
+        mask_row = mask_start + row.to(tl.int64) * (prefix_len + width + offset) + offset
+        temperature = row
+        if XAI > 0:
+            there = (prefix_len + row).to(tl.float32)
+            temperature = tl.log2(tl.maximum(there, XAI * 1.0)) / tl.log2(XAI * 1.0)
+        best = tl.full((ROWS,), FLOOR, tl.float32)
+        total = tl.zeros((ROWS,), tl.float32)
+        acc = tl.zeros((ROWS, DIM), tl.float32)
+
+        # Slots are loaded one tile ahead of the keys that lie there: else their latency would add up with the keys'.
+        slot = tl.load(kv_indices + begin + keys, mask=begin + keys < whole, other=0).to(tl.int64)
+        for start in range(begin, whole, KEYS):
+            key = start + keys
+            k = tl.load(k_buffer + slot[:, None] * k_slot_stride + dims[None, :])
+            v = tl.load(v_buffer + slot[:, None] * v_slot_stride + dims[None, :])
+            slot = tl.load(kv_indices + key + KEYS, mask=key + KEYS < whole, other=0).to(tl.int64)
+            sees = key
+            if not LOOSE:
+                sees = _sees_prefix(
+                    row, key, key < end, mask_row, cells, prefix_len, WINDOW, READ_CELLS
+                )
+            best, total, acc = _add(
+                q.to(k.dtype),
+                k,
+                v,
+                sees,
+                prefix_scale,
+                temperature,
+                best,
+                total,
+                acc,
+                CAP,
+                XAI,
+                not LOOSE,
+                PRECISION,
+            )
+        for start in tl.range(whole, end, KEYS, num_stages=1):
+            key = start + keys
+            there = key < end
+            slot = tl.load(kv_indices + key, mask=there, other=0).to(tl.int64)
+            k = tl.load(
+                k_buffer + slot[:, None] * k_slot_stride + dims[None, :],
+                mask=there[:, None],
+                other=0.0,
+            )
+            v = tl.load(
+                v_buffer + slot[:, None] * v_slot_stride + dims[None, :],
+                mask=there[:, None],
+                other=0.0,
+            )
+            sees = _sees_prefix(row, key, there, mask_row, cells, prefix_len, WINDOW, READ_CELLS)
+            best, total, acc = _add(
+                q.to(k.dtype),
+                k,
+                v,
+                sees,
+                prefix_scale,
+                temperature,
+                best,
+                total,
+                acc,
+                CAP,
+                XAI,
+                True,
+                PRECISION,
+            )
+        acc *= v_scale
+
+        for start in tl.range(0, tree_width, TREE_KEYS, num_stages=1):
+            column = start + tl.arange(0, TREE_KEYS)
+            there = column < width
+            k = tl.load(
+                k_extend + column[:, None] * k_stride + dims[None, :],
+                mask=there[:, None],
+                other=0.0,
+            )
+            v = tl.load(
+                v_extend + column[:, None] * v_stride + dims[None, :],
+                mask=there[:, None],
+                other=0.0,
+            )
+            sees = _sees_tree(
+                row,
+                column,
+                width,
+                mask_row + prefix_len,
+                cells,
+                WINDOW,
+                HAS_MASK,
+                CAUSAL,
+                QUERY_TILE,
+            )
+            best, total, acc = _add(
+                q, k, v, sees, tree_scale, temperature, best, total, acc, CAP, XAI, True, PRECISION
+            )
+
+        _finish(
+            out,
+            sums,
+            states,
+            sinks,
+            packed,
+            valid,
+            first_row,
+            kv_head,
+            part,
+            parts,
+            place,
+            best,
+            total,
+            acc,
+            out_stride,
+            out_head_stride,
+            GROUP,
+            DIM,
+            HAS_SINKS,
+        )
+
+
+@triton.jit(do_not_specialize=("splits", "least"))  # type: ignore[untyped-decorator]
+def merge(  # type: ignore[no-untyped-def]
+    out,
+    sums,
+    states,
+    sinks,
+    qo_indptr,
+    kv_indptr,
+    covered,
+    room,
+    splits,
+    least,
+    out_stride,
+    out_head_stride,
+    KV_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    DIM: tl.constexpr,
+    KEYS: tl.constexpr,
+    SPLITS_POW2: tl.constexpr,
+    HAS_SINKS: tl.constexpr,
+    CHAINED: tl.constexpr,
+):
+    """Grid (packed rows that are expected, kv_heads, requests): each program takes every so manieth packed row."""
+    kv_head, request = tl.program_id(1), tl.program_id(2)
+    prefix_len = (tl.load(kv_indptr + request + 1) - tl.load(kv_indptr + request)).to(tl.int32)
+    _, parts = parts_of(prefix_len, splits, least, KEYS)
+    if parts == 1:
+        return
+    first_row = tl.load(qo_indptr + request).to(tl.int64)
+    width = (tl.load(qo_indptr + request + 1).to(tl.int64) - first_row).to(tl.int32)
+    number, dims = tl.arange(0, SPLITS_POW2), tl.arange(0, DIM)
+    if CHAINED:
+        tl.extra.cuda.gdc_wait()
+    for packed in range(tl.program_id(0), tl.minimum(width, covered) * GROUP, tl.num_programs(0)):
+        at = ((request.to(tl.int64) * KV_HEADS + kv_head) * splits + number) * room + packed
+        there = number < parts
+        best = tl.load(states + 2 * at, mask=there, other=FLOOR)
+        total = tl.load(states + 2 * at + 1, mask=there, other=0.0)
+        acc = tl.load(sums + at[:, None] * DIM + dims[None, :], mask=there[:, None], other=0.0)
+        highest = tl.max(best, 0)
+        share = tl.exp2(best - highest)
+        whole = tl.sum(share * total, 0)
+        head = kv_head * GROUP + packed % GROUP
+        if HAS_SINKS:
+            whole += tl.exp2(tl.load(sinks + head).to(tl.float32) * LOG2E - highest)
+        result = tl.sum(share[:, None] * acc, 0) / whole
+        place = (first_row + packed // GROUP) * out_stride + head * out_head_stride
+        tl.store(out + place + dims, result.to(out.dtype.element_ty))
