@@ -10,8 +10,8 @@ import streamlit as st
 
 from engine.layout import MaskKind
 from engine.trace.errors import TraceFormatError
-from workbench import traces, urlstate
-from workbench.current import Current, current
+from workbench import traces, unusable, urlstate
+from workbench.current import Current, current, reason
 from workbench.figures.mask_codes import Code
 from workbench.figures.mask_overview import mask_overview
 from workbench.figures.mask_window import Window, mask_window
@@ -24,14 +24,16 @@ from workbench.sides import (
     Compared,
     Side,
     compare,
+    is_readable,
     loaded_of,
     parse,
     view_of_side,
 )
 from workbench.stepview import StepView
-from workbench.tokens import for_markdown
+from workbench.tokens import for_markdown, shorten
 
 FIRST_WINDOW = 96  # rows and columns of the exact view unless chosen otherwise
+NAMED = 60  # letters of what the URL asks for
 
 
 def draw_mask_diff() -> None:
@@ -76,10 +78,15 @@ def _pick_side(name: str, meaning: str, side: Side, now: Current) -> StepView | 
     """Widgets of one side, and the request that they choose."""
     assert now.loaded is not None
     st.markdown(f"**{name.capitalize()}** · {meaning}")
+    if not is_readable(urlstate.get(name)):
+        unusable.say(
+            name, f"one of {', '.join(map(str, KINDS))}:step:rank:request, as built:3:0:r0"
+        )
     try:
         loaded = loaded_of(side, now.loaded)
     except (TraceFormatError, OSError, ValueError) as error:
-        st.warning(for_markdown(f"{side.trace} cannot be read: {error}"))
+        named = shorten(side.trace or "", NAMED)
+        st.warning(for_markdown(f"{named} cannot be read: {reason(error)}"))
         loaded = None
     with st.container(horizontal=True, vertical_alignment="bottom"):
         _widget(name, "mask", list(map(str, KINDS)), str(side.kind), side, 130)
@@ -97,7 +104,8 @@ def _pick_side(name: str, meaning: str, side: Side, now: Current) -> StepView | 
     if loaded is not None and view is None:
         st.info(
             for_markdown(
-                f"There is no request {side.rid} in step {side.step} of rank {side.rank} there."
+                f"There is no request {shorten(side.rid, NAMED)} in step {side.step} "
+                f"of rank {side.rank} there."
             )
         )
     return view
@@ -181,20 +189,27 @@ def _window(compared: Compared) -> Window:
     """The exact view: from the URL, else the tree columns."""
     rows, columns = compared.codes.shape
     start = compared.left.prefix_len
-    top, bottom = _span(urlstate.get("rows"), rows, (0, min(rows, FIRST_WINDOW)))
-    left, right = _span(
-        urlstate.get("columns"), columns, (start, min(columns, start + FIRST_WINDOW))
-    )
+    top, bottom = _span("rows", rows, (0, min(rows, FIRST_WINDOW)))
+    left, right = _span("columns", columns, (start, min(columns, start + FIRST_WINDOW)))
     return top, bottom, left, right
 
 
-def _span(text: str | None, size: int, default: tuple[int, int]) -> tuple[int, int]:
-    """``"3-7"`` as the half-open span 3 … 8, inside ``size``."""
-    first, _, last = (text or "").partition("-")
+def _span(name: str, size: int, default: tuple[int, int]) -> tuple[int, int]:
+    """Rows or columns of the exact view; what cannot be had is said."""
+    text = urlstate.get(name)
+    found = span_of(text or "", size)
+    if text and found is None:
+        unusable.say(name, f"first-last within 0 … {size - 1}")
+    return found or default
+
+
+def span_of(text: str, size: int) -> tuple[int, int] | None:
+    """``"3-7"`` as the half-open span 3 … 8, inside ``size``; None where it is none."""
+    first, _, last = text.partition("-")
     if not (first.isdecimal() and last.isdecimal()):
-        return default
+        return None
     start, stop = int(first[:9]), int(last[:9]) + 1
-    return (start, min(stop, size)) if start < min(stop, size) else default
+    return (start, min(stop, size)) if start < min(stop, size) else None
 
 
 def _window_widgets(compared: Compared, window: Window) -> None:

@@ -1,12 +1,12 @@
 """The two sides of a mask difference: any mask of any step, rank, request and recording.
 
 A side is written as ``mask:step:rank:request`` or ``mask:step:rank:request@recording``, which is
-what the URL holds.
+what the URL holds. An ``@`` of the request is written ``%40``, a ``%`` then ``%25``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from workbench.loading import load
 from workbench.stepview import StepView, view_of
 
 KINDS = (MaskKind.INTENDED, MaskKind.BUILT, MaskKind.ADDRESSED)
+MOST_DIGITS = 15  # of a step or rank
 
 
 @dataclass(frozen=True)
@@ -32,23 +33,33 @@ class Side:
 
     def to_text(self) -> str:
         """As the URL holds it."""
-        text = f"{self.kind}:{self.step}:{self.rank}:{self.rid}"
+        rid = self.rid.replace("%", "%25").replace("@", "%40")
+        text = f"{self.kind}:{self.step}:{self.rank}:{rid}"
         return text if self.trace is None else f"{text}@{self.trace}"
 
 
 def parse(text: str | None, default: Side) -> Side:
-    """A side of the URL; parts that make no sense are those of ``default``."""
-    if not text:
-        return default
+    """A side of the URL; ``default`` where there is none, or one that makes no sense."""
+    return _read(text or "") or default
+
+
+def is_readable(text: str | None) -> bool:
+    """Whether a side of the URL makes sense; that it is there is another question."""
+    return not text or _read(text) is not None
+
+
+def _read(text: str) -> Side | None:
     body, _, trace = text.partition("@")
     parts = body.split(":", 3)
-    side = replace(default, trace=trace or None)
-    if len(parts) == 4:
-        kinds = {str(kind): kind for kind in KINDS}
-        side = replace(side, kind=kinds.get(parts[0], default.kind), rid=parts[3])
-        if parts[1].isdecimal() and parts[2].isdecimal():
-            side = replace(side, step=int(parts[1][:15]), rank=int(parts[2][:15]))
-    return side
+    kinds = {str(kind): kind for kind in KINDS}
+    if len(parts) < 4 or parts[0] not in kinds or not all(map(_is_number, parts[1:3])):
+        return None
+    rid = parts[3].replace("%40", "@").replace("%25", "%")
+    return Side(kinds[parts[0]], int(parts[1]), int(parts[2]), rid, trace or None)
+
+
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and text.isascii() and len(text) <= MOST_DIGITS
 
 
 def loaded_of(side: Side, selected: Loaded) -> Loaded:

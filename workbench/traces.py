@@ -13,6 +13,7 @@ from pathlib import Path
 SUFFIXES = (".ddtree.arrow", ".jsonl", ".ddtree.zip", ".zip")
 FIRST = "story-16-4-verify-width"  # shown when nothing was chosen
 VARIABLE = "DDTREE_TRACES"
+LONGEST_NAME = 80  # bytes, without what is added to tell files apart
 
 
 class Origin(StrEnum):
@@ -74,7 +75,12 @@ def _listed(folder: Path, origin: Origin) -> list[Entry]:
         files = sorted(p for p in folder.iterdir() if p.name.endswith(SUFFIXES) and p.is_file())
     except OSError:  # not there, not a folder, or not ours to read
         return []
-    return [Entry(key_of(path), path, origin) for path in files]
+    return [Entry(_writable(key_of(path)), path, origin) for path in files]
+
+
+def _writable(name: str) -> str:
+    """A name that a URL and a page can hold: bytes that are no UTF-8 are written out."""
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _modified(path: Path) -> float:
@@ -108,5 +114,6 @@ def default_key(known: list[Entry]) -> str | None:
 
 
 def safe_name(text: str) -> str:
-    """A file name without anything that a file system could misread."""
-    return re.sub(r"[^\w.-]+", "-", text).strip(".-")[:80] or "recording"
+    """A file name without anything that a file system could misread, and short: it counts bytes."""
+    plain = re.sub(r"[^\w.-]+", "-", text).strip(".-").encode()[:LONGEST_NAME]
+    return plain.decode(errors="ignore") or "recording"

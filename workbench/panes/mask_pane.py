@@ -7,7 +7,7 @@ import streamlit as st
 from numpy.typing import NDArray
 
 from engine.layout import MaskKind
-from workbench import urlstate
+from workbench import unusable, urlstate
 from workbench.figures.mask import mask_figure
 from workbench.figures.mask_codes import Code, Codes, difference, is_wrong, plain
 from workbench.glossary import explain
@@ -99,7 +99,7 @@ def draw_mask(view: StepView, palette: Palette, node: int | None) -> None:
     codes = None if kind is None else against_intended(view, kind)
     default = DIFFERENCE if codes is not None and is_wrong(codes).any() else TABS[0]
     tab = urlstate.choice("mask", TABS, default)
-    opened = urlstate.get("prefix") == "1"
+    opened = unusable.switch("prefix")
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown("**Mask**")
         st.segmented_control(
@@ -111,6 +111,9 @@ def draw_mask(view: StepView, palette: Palette, node: int | None) -> None:
             **urlstate.widget("mask", tab),
         )
         st.toggle("open prefix", **urlstate.widget("prefix", opened))
+    if urlstate.get("mask", tab) not in TABS:
+        unusable.say("mask", f"one of {', '.join(TABS)}")
+    unusable.say_switch("prefix")
     st.caption(chain_text(view), help=explain(tab))
     if not view.well_formed:
         st.info("No mask follows from a tree with nodes that never reach the root; see Findings.")

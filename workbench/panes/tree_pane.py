@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from workbench import urlstate
+from workbench import unusable, urlstate
 from workbench.figures.tree import draft_tree
 from workbench.outcome import MARKS, Outcome
 from workbench.panes.picking import draw
@@ -19,8 +19,9 @@ def draw_tree(view: StepView, palette: Palette, node: int | None) -> None:
     """Title, the tree, its legend."""
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown("**Draft tree**")
-        weights = urlstate.get("weights") == "1"
+        weights = unusable.switch("weights")
         st.toggle("log-probabilities", **urlstate.widget("weights", weights))
+    unusable.say_switch("weights")
     figure = draft_tree(view, palette, node, edge_weights=weights)
     draw(figure, "tree", "draft tree; a click selects a node", pick_node)
     st.caption(" · ".join(f"{MARKS[o].glyph} {o}" for o in LEGEND))
