@@ -61,10 +61,8 @@ def place_text(place: DraftedPlace, text_of: Callable[[int], str]) -> str:
     depth = place.accepted
     if depth >= len(place.candidates.tokens):
         return f"Every drafted depth was accepted: {depth} tokens and the bonus."
-    if depth > len(ranks):
+    if depth >= len(ranks):
         return f"The walk went to depth {depth}; the text ends at depth {len(ranks)}."
-    if depth == len(ranks):
-        return f"The walk stopped after depth {depth}, where the recording ends."
     rated = _rated(ranks[depth], offers(place)[depth], place.candidates.tokens.shape[1])
     token = as_code(text_of(place.following[depth]))
     return (
