@@ -18,10 +18,11 @@ def main() -> None:
     waiting = st.empty()
     if HEAVY not in sys.modules:
         waiting.caption("Starting: loading the checks and the figures, once for all pages …")
+    from engine.trace.errors import TraceFormatError
     from workbench import urlstate
     from workbench.current import current
-    from workbench.header import draw_header
-    from workbench.loading import PLACE
+    from workbench.header import draw_changed, draw_header
+    from workbench.loading import one_run
     from workbench.pages_folder import (
         FINDINGS,
         INSPECTOR,
@@ -35,7 +36,6 @@ def main() -> None:
 
     traces_folder()  # imports too
     waiting.empty()
-    PLACE.set(waiting)
     urlstate.sync()
     run = st.Page(PAGES / RUN, title="Run", url_path="run")
     page = st.navigation(
@@ -49,8 +49,12 @@ def main() -> None:
         position="top",
     )
     open_asked()
-    draw_header(current(), calm=page == run)
-    page.run()
+    with one_run(waiting):
+        try:
+            draw_header(current(), calm=page == run)
+            page.run()
+        except TraceFormatError as error:
+            draw_changed(error)
 
 
 main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 import streamlit as st
@@ -15,6 +16,8 @@ from workbench.selection import Selection, asked, resolve
 from workbench.stepview import StepView, view_of
 from workbench.theme import Palette, palette
 from workbench.traces import Entry
+
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +66,10 @@ def current() -> Current:
         return Current(entry, None, None, colours, f"there is no recording {key[:200]!r}")
     except (TraceFormatError, OSError, ValueError) as error:
         return Current(entry, None, None, colours, f"{key[:200]} cannot be read: {reason(error)}")
+    except Exception as error:  # of a check: its trace is for the log, not for the page
+        LOG.exception("checking %s", entry.path)
+        why = f"checking it failed ({type(error).__name__}: {str(error)[:200]}); the server's log says where"
+        return Current(entry, None, None, colours, f"{key[:200]}: {why}")
     selection = resolve(loaded, asked()) if len(loaded.keys) else None
     return Current(entry, loaded, selection, colours)
 

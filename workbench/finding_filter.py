@@ -15,6 +15,15 @@ from engine.checks.finding import Finding, Verdict
 
 EVERYTHING = "everything"
 VERDICTS = (EVERYTHING, *(str(v) for v in Verdict if v is not Verdict.SKIPPED))
+LISTS = {  # parameters with several values: what one of them is
+    "checks": "check",
+    "diagnoses": "diagnosis",
+    "effects": "effect",
+    "requests": "request",
+    "ranks": "rank",
+}
+NAMED = 3  # of what is not known
+MOST_VALUES = 500  # of one parameter
 RANGE = re.compile(r"\s*(\d{1,15})\s*(?:-\s*(\d{1,15}))?\s*", re.ASCII)
 
 
@@ -78,38 +87,69 @@ def diagnosis_of(finding: Finding) -> str:
 
 
 def parse(texts: Mapping[str, str | None]) -> tuple[FindingFilter, str]:
-    """The filter that the URL states, and what of it makes no sense, as one sentence or nothing."""
+    """The filter that the URL states, and what of it makes no sense, one sentence a parameter or nothing."""
     steps, problem = parse_steps(texts.get("steps") or "")
+    problems = [problem]
     verdict = texts.get("show") or EVERYTHING
+    if verdict not in VERDICTS:
+        expected = f"{', '.join(VERDICTS[:-1])} or {VERDICTS[-1]}"
+        problems.append(f"show: expected {expected}, found {verdict[:40]!r}; it is ignored")
+    lists = {name: split(texts.get(name)) for name in LISTS}
+    lists["words"] = tuple(dict.fromkeys((texts.get("words") or "").lower().split()))
+    for name, values in lists.items():
+        problems.append(_too_many(name, len(values)))
+        lists[name] = values[:MOST_VALUES]
     found = FindingFilter(
         verdict if verdict in VERDICTS else EVERYTHING,
-        *(split(texts.get(name)) for name in ("checks", "diagnoses", "effects")),
-        *(split(texts.get(name)) for name in ("requests", "ranks")),
+        *(lists[name] for name in LISTS),
         steps,
-        tuple((texts.get("words") or "").lower().split()),
+        lists["words"],
     )
-    return found, problem
+    return found, " · ".join(filter(None, problems))
+
+
+def _too_many(name: str, count: int) -> str:
+    if count <= MOST_VALUES:
+        return ""
+    return (
+        f"{name}: expected at most {MOST_VALUES}, found {count:,}; the first {MOST_VALUES} are used"
+    )
+
+
+def strangers(wanted: FindingFilter, known: Mapping[str, Collection[str]]) -> str:
+    """What a filter asks for and a recording does not hold, as one sentence or nothing. ``known``: what it holds."""
+    missing = [
+        f"{noun} {value[:40]!r}"
+        for name, noun in LISTS.items()
+        for value in getattr(wanted, name)
+        if value not in known[name]
+    ]
+    more = f" and {len(missing) - NAMED:,} more" if len(missing) > NAMED else ""
+    return f"nothing here has {', '.join(missing[:NAMED])}{more}" if missing else ""
 
 
 def parse_steps(text: str) -> tuple[tuple[tuple[int, int], ...], str]:
     """``"3, 5-9"`` as first and last steps, and what could not be understood."""
-    ranges, problem = [], ""
+    ranges: dict[tuple[int, int], None] = {}
+    wrong: list[str] = []
     for part in filter(str.strip, text.split(",")):
         found = RANGE.fullmatch(part)
         if found is None:
-            problem = (
-                f"steps: expected numbers as 3, 5-9, found {part.strip()[:40]!r}; it is ignored"
-            )
+            wrong.append(part.strip())
             continue
         first, last = int(found[1]), int(found[2] or found[1])
-        ranges.append((min(first, last), max(first, last)))
-    return tuple(ranges), problem
+        ranges[min(first, last), max(first, last)] = None
+    problem = _too_many("steps", len(ranges))
+    if wrong:
+        others = f" and {len(wrong) - 1:,} more; they are" if len(wrong) > 1 else "; it is"
+        problem = f"steps: expected numbers as 3, 5-9, found {wrong[0][:40]!r}{others} ignored"
+    return tuple(ranges)[:MOST_VALUES], problem
 
 
 def split(text: str | None) -> tuple[str, ...]:
-    """Values of one parameter of the URL; the way back of :func:`join`."""
+    """Values of one parameter of the URL, each once; the way back of :func:`join`."""
     parts = (part.replace("%2C", ",").replace("%25", "%") for part in (text or "").split(","))
-    return tuple(part for part in parts if part)
+    return tuple(dict.fromkeys(part for part in parts if part))
 
 
 def join(values: Sequence[str]) -> str | None:

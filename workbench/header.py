@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from engine.trace.errors import TraceFormatError
 from workbench import traces, urlstate
 from workbench.current import Current
 from workbench.glossary import explain
@@ -14,7 +15,7 @@ from workbench.loading import read_on
 from workbench.outcome import Outcome, mark
 from workbench.pages_folder import INSPECTOR, link
 from workbench.selection import Selection, go_to, place_of
-from workbench.tokens import for_markdown, message
+from workbench.tokens import for_markdown, legible, message
 from workbench.verdict import Headline, Level
 
 PATH_HELP = "Pick a recording, or type the path of one: .ddtree.arrow, .jsonl, a snapshot, or a folder of ranks."
@@ -30,6 +31,8 @@ def draw_header(current: Current, *, calm: bool = False) -> None:
             _rank_picker(current.loaded, current.selection)
             _step_picker(current.loaded, current.selection)
             _request_picker(current, current.selection)
+    for note in urlstate.too_long():
+        st.caption(for_markdown(note))
     if current.loaded is None:
         _draw_missing(current)
     elif calm:
@@ -45,7 +48,7 @@ def _trace_picker(current: Current) -> None:
     st.selectbox(
         "recording",
         options,
-        format_func=lambda name: known.get(name, name),
+        format_func=lambda name: legible(known.get(name, name)),
         accept_new_options=True,
         placeholder="path of a recording",
         help=PATH_HELP,
@@ -132,6 +135,7 @@ def _request_picker(current: Current, selection: Selection) -> None:
         st.selectbox(
             "request",
             rids,
+            format_func=legible,
             width=140,
             help=explain("request"),
             **_selecting("request", selection.rid),
@@ -199,6 +203,12 @@ def draw_line(line: Headline) -> None:
     sign = f"{SIGNS[line.level]} " if line.level in SIGNS else ""
     more = "".join(f"  \n{message(text)}" for text in (line.cause, line.detail) if text)
     draw(f"{sign}**{message(line.sentence)}**{more}")
+
+
+def draw_changed(error: TraceFormatError) -> None:
+    """A step that was there could not be read again: the file was changed meanwhile."""
+    st.warning(f"The recording changed while it was shown: {for_markdown(str(error))}")
+    st.button("Read it again", key="read again")
 
 
 def _draw_missing(current: Current) -> None:

@@ -18,6 +18,7 @@ from engine.checks.context import StepContext
 from engine.checks.finding import Finding, Verdict
 from engine.checks.registry import Report, check_trace
 from engine.step import VerifyStep
+from engine.trace.errors import TraceFormatError
 from engine.trace.header import TraceHeader
 from engine.trace.reader import Trace
 from workbench.causes import CauseGroup, group_causes, kept
@@ -120,9 +121,12 @@ class Loaded:
         return self._places[step, rank]
 
     def step(self, position: int) -> VerifyStep:
-        """One step."""
+        """One step. Raises ``TraceFormatError``, also where the file is gone."""
         with self._lock:
-            return self.trace.step(position)
+            try:
+                return self.trace.step(position)
+            except OSError as error:
+                raise TraceFormatError(error.strerror or str(error), str(self.trace.path)) from None
 
     def ahead(self, step: int, rank: int, count: int) -> list[VerifyStep]:
         """A step of a rank and those after it, ``count`` at most."""
@@ -169,10 +173,16 @@ class Loaded:
         return headline(self.report, cells_of(finding, self.context(finding.step, finding.rank)))
 
     def place_of(self, finding: Finding) -> tuple[str | None, int | None]:
-        """Request and node that a finding first shows at."""
+        """Request and node that a finding first shows at; what it says itself where its step is not there (any
+        more).
+        """
+        own = finding.request, finding.where.node
         if finding.step is None or finding.rank is None or not self.has(finding.step, finding.rank):
-            return finding.request, finding.where.node
-        return place_in(finding, self.context(finding.step, finding.rank))
+            return own
+        try:
+            return place_in(finding, self.context(finding.step, finding.rank))
+        except TraceFormatError:
+            return own
 
     @cached_property
     def groups(self) -> list[CauseGroup]:

@@ -6,9 +6,12 @@ nobody waits for any more ends by itself.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
@@ -29,7 +32,10 @@ STOPPED = "reading stopped"  # in the session: what its user would not wait for
 # Where progress is shown: one place of the page that is there in every run, so that nothing below it moves.
 PLACE: ContextVar[DeltaGenerator | None] = ContextVar("place of progress", default=None)
 
-Stamp = tuple[int, int]  # time of change, size
+# What this run of the script has loaded, so that a file that changes meanwhile shows one content on the whole page.
+SEEN: ContextVar[dict[Path, Reading] | None] = ContextVar("recordings of this run", default=None)
+
+Stamp = tuple[object, ...]  # of each file: name, inode, times of change, size
 Key = tuple[str, Stamp]
 
 
@@ -120,24 +126,45 @@ def load(path: Path) -> Loaded:
     """
     if st.session_state.get(STOPPED) == str(path):
         raise ReadingStopped
-    reading = _shelf().get(path, _stamp(path))
-    if not reading.wait(QUIET):
-        _show(reading)
+    seen = SEEN.get()
+    if seen is not None and path in seen:
+        return seen[path].result()
+    while True:
+        reading = _shelf().get(path, _stamp(path))
+        if not reading.wait(QUIET):
+            _show(reading)
+        if not isinstance(reading.error, _Abandoned):  # given up just before it was wanted again
+            break
+    if seen is not None:
+        seen[path] = reading
     return reading.result()
 
 
+@contextmanager
+def one_run(place: DeltaGenerator) -> Iterator[None]:
+    """A run of the script: each recording is read once, however it ends. ``place``: where progress is shown."""
+    PLACE.set(place)
+    SEEN.set({})
+    try:
+        yield
+    finally:
+        SEEN.set(None)
+
+
 def _stamp(path: Path) -> Stamp:
-    stat = path.stat()
     if not path.is_dir():
-        return stat.st_mtime_ns, stat.st_size
-    files = [child.lstat() for child in path.iterdir()]
-    return max((s.st_mtime_ns for s in files), default=0), sum(s.st_size for s in files)
+        return _of_file(path.name, path.stat())
+    return tuple(sorted(_of_file(child.name, child.lstat()) for child in path.iterdir()))
+
+
+def _of_file(name: str, stat: os.stat_result) -> Stamp:
+    return name, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size
 
 
 def _show(reading: Reading) -> None:
     """One sentence with a bar, and the way out, until it is over."""
     place = PLACE.get() or st.empty()
-    with place.container(key="reading", horizontal=True):
+    with place.container(horizontal=True):
         with st.container(width=BAR):
             bar = st.progress(0.0, for_markdown(reading.label))
         st.button(

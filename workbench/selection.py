@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from engine.checks.finding import Finding
 from workbench import urlstate
 from workbench.loaded import Loaded
+from workbench.tokens import shorten
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,10 @@ def resolve(loaded: Loaded, asked: dict[str, str | None]) -> Selection:
     rids = [request.rid for request in record.requests]
     rid = asked.get("request")
     if rid is not None and rid not in rids:
-        notes.append(f"request {rid} is not in step {step}; showing {rids[0] if rids else 'none'}")
+        notes.append(
+            f"request {shorten(rid, 60)} is not in step {step}; "
+            f"showing {shorten(rids[0], 60) if rids else 'none'}"
+        )
     request = rids.index(rid) if rid in rids else 0
     node = _node(
         asked.get("node"),
@@ -73,7 +77,7 @@ def _number(text: str) -> int | None:
 
 def asked() -> dict[str, str | None]:
     """The selection as the URL states it."""
-    return {name: urlstate.get(name) for name in urlstate.SELECTION}
+    return {name: urlstate.get(name) or None for name in urlstate.SELECTION}
 
 
 def go_to(finding: Finding, *, rid: str | None = None, node: int | None = None) -> None:

@@ -22,6 +22,11 @@ def visible(text: str) -> str:
     return "".join(map(_visible, text))
 
 
+def legible(text: str) -> str:
+    """Every character visible, but spaces as they are: a sentence or a name, not a token."""
+    return " ".join(map(visible, text.split(" ")))
+
+
 def _visible(character: str) -> str:
     if character in VISIBLE:
         return VISIBLE[character]
@@ -42,13 +47,13 @@ def for_plotly(text: str) -> str:
 
 
 def for_markdown(text: str) -> str:
-    """Text inside Streamlit Markdown, every special character escaped."""
-    return MARKDOWN.sub(r"\\\1", text.replace("\n", " "))
+    """Text inside Streamlit Markdown, every special character escaped, those without a shape named."""
+    return MARKDOWN.sub(r"\\\1", legible(text.replace("\n", " ")))
 
 
 def as_code(text: str) -> str:
     """Text as an inline code span of Markdown; backticks inside cannot end it."""
-    inner = text.replace("\n", "↵").replace("`", "ˋ")
+    inner = legible(text).replace("`", "ˋ")
     return f"`{inner}`" if inner.strip() else f"`{visible(inner) or '∅'}`"
 
 

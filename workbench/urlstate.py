@@ -17,12 +17,12 @@ RUN = ("run_step", "run_request")  # what is picked in the run that the Run page
 VIEWS = ("mask", "prefix", "weights", "left", "right", "rows", "columns", "run", *RUN, *FILTER)
 KNOWN = (*SELECTION, *VIEWS)
 COPY = "url copy"
-MAX_LENGTH = 1000  # characters of one value
+MAX_LENGTH = 20_000  # characters of one value; a longer one is as if it were not there
 
 
 def sync() -> None:
     """Start of every run: an empty query string is filled from the session's copy."""
-    given = {name: st.query_params[name][:MAX_LENGTH] for name in KNOWN if name in st.query_params}
+    given = _held()
     if not any(name in given for name in SELECTION):
         given = {**st.session_state.get(COPY, {}), **given}
         st.query_params.from_dict({**st.query_params.to_dict(), **given})
@@ -31,7 +31,22 @@ def sync() -> None:
 
 def get(name: str, default: str | None = None) -> str | None:
     """A value of the URL."""
-    return st.query_params.get(name, default)
+    value = st.query_params.get(name)
+    return default if value is None or len(value) > MAX_LENGTH else value
+
+
+def _held() -> dict[str, str]:
+    return {name: value for name in KNOWN if (value := get(name)) is not None}
+
+
+def too_long() -> list[str]:
+    """One sentence for each value that is too long to be used."""
+    lengths = {name: len(st.query_params.get(name, "")) for name in KNOWN}
+    return [
+        f"{name}: expected at most {MAX_LENGTH:,} characters, found {length:,}; it is ignored"
+        for name, length in lengths.items()
+        if length > MAX_LENGTH
+    ]
 
 
 def put(**values: Any) -> None:
@@ -42,7 +57,7 @@ def put(**values: Any) -> None:
             st.query_params.pop(name, None)
         else:
             st.query_params[name] = str(value)
-    st.session_state[COPY] = {n: st.query_params[n] for n in KNOWN if n in st.query_params}
+    st.session_state[COPY] = _held()
 
 
 def put_widget(name: str, key: str) -> None:

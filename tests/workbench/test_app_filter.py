@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from engine.checks.finding import Effect, Finding, Verdict, Where
 from workbench.causes import group_causes, kept
 from workbench.figures.lane_strip import lane_strip, round_up
-from workbench.finding_filter import FindingFilter, join, parse, parse_steps, split
+from workbench.finding_filter import (
+    MOST_VALUES,
+    FindingFilter,
+    join,
+    parse,
+    parse_steps,
+    split,
+    strangers,
+)
 from workbench.lanes import bin_width, cause_lanes, rank_lanes
 from workbench.panes.filter_bar import words_of
 from workbench.tallies import by_rank, by_request, by_step
@@ -80,9 +88,36 @@ def test_nonsense_in_the_steps_is_named_and_ignored() -> None:
     assert parse_steps("9" * 400)[0] == ()
 
 
-@given(st.lists(st.text("a,%2C5 ☃", min_size=1), max_size=5))
+@given(st.lists(st.text("a,%2C5 ☃", min_size=1), max_size=5, unique=True))
 def test_any_request_id_survives_the_url(values: list[str]) -> None:
     assert list(split(join(values))) == values
+
+
+def test_each_parameter_that_makes_no_sense_gets_one_sentence() -> None:
+    _, problem = parse({"show": "%%", "steps": "a,b,3", "ranks": ",".join(map(str, range(900)))})
+    assert problem.split(" · ") == [
+        "steps: expected numbers as 3, 5-9, found 'a' and 1 more; they are ignored",
+        "show: expected everything, fault, latent or near-tie, found '%%'; it is ignored",
+        "ranks: expected at most 500, found 900; the first 500 are used",
+    ]
+    assert parse({"checks": "I4,I4,I4", "words": "a a"})[1] == ""
+
+
+@pytest.mark.parametrize("name", ["checks", "diagnoses", "effects", "requests", "ranks", "steps"])
+def test_many_values_are_few(name: str) -> None:
+    found, problem = parse({name: ",".join(map(str, range(4000)))})
+    assert len(getattr(found, name)) == MOST_VALUES
+    assert problem.startswith(f"{name}: expected at most 500, found 4,000")
+    assert parse({name: "7," * 4000})[1] == ""
+    assert len(words_of(found)) < 300
+
+
+def test_what_the_recording_does_not_hold_is_named() -> None:
+    wanted, _ = parse({"checks": "I4,ZZ", "ranks": "0,x,-1", "requests": "nobody", "effects": ""})
+    known = {"checks": {"I4"}, "ranks": {"0"}, "requests": {"r0"}, "effects": (), "diagnoses": ()}
+    found = strangers(wanted, known)
+    assert found == "nothing here has check 'ZZ', request 'nobody', rank 'x' and 1 more"
+    assert strangers(parse({"checks": "I4"})[0], known) == ""
 
 
 def test_the_filter_in_words() -> None:

@@ -45,6 +45,11 @@ def test_markdown_is_escaped() -> None:
     )
 
 
+def test_text_that_turns_the_line_around_is_named() -> None:
+    assert for_markdown("a \u202eb\n\x00") == "a ‹202E›b ‹0›"
+    assert as_code("a \u202eb") == "`a ‹202E›b`"
+
+
 def test_a_code_span_cannot_be_left() -> None:
     assert as_code("a`b\n") == "`aˋb↵`"
     assert as_code("") == "`∅`"

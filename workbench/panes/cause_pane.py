@@ -25,7 +25,7 @@ from workbench.panes.explanation import draw_explanation
 from workbench.panes.picking import draw
 from workbench.selection import go_to
 from workbench.tallies import Tally, by_rank, by_request, by_step
-from workbench.tokens import message, shorten, visible
+from workbench.tokens import legible, message, shorten, visible
 from workbench.verdict import EFFECTS, plural, sentence
 
 LISTED = 200  # rows of a table
@@ -178,7 +178,7 @@ def _draw_table(loaded: Loaded, findings: Sequence[Finding], key: str, columns: 
     place: dict[str, list[Any]] = {"step": [f.step for f in shown]}
     if len(loaded.ranks) > 1:
         place["rank"] = [f.rank for f in shown]
-    place["request"] = [visible(f.request) if f.request else "all" for f in shown]
+    place["request"] = ["all" if f.request is None else visible(f.request) for f in shown]
     st.dataframe(
         {**place, **columns(shown)},
         key=key,
@@ -220,12 +220,7 @@ def _follower_columns(findings: Sequence[Finding]) -> dict[str, list[Any]]:
 
 def _plain(text: str) -> str:
     """Text of a table's cell, which reads no Markdown."""
-    return shorten(visible_words(text.replace("`", "")), 300)
-
-
-def visible_words(text: str) -> str:
-    """Visible characters, but spaces as they are: a sentence, not a token."""
-    return " ".join(map(visible, text.split(" ")))
+    return shorten(legible(text.replace("`", "")), 300)
 
 
 def _height(rows: int, tallest: int) -> int:

@@ -15,11 +15,14 @@ from workbench.finding_filter import (
     diagnosis_of,
     join,
     parse,
+    strangers,
 )
 from workbench.loaded import Loaded
+from workbench.tokens import for_markdown, legible, shorten
 from workbench.verdict import EFFECTS
 
 MOST_OPTIONS = 500  # of one widget; others can be typed
+SAID = 200  # characters of one part of the filter, in words
 WORDS = {str(effect): word for effect, word in EFFECTS.items()}
 
 
@@ -43,14 +46,20 @@ def draw_filter(loaded: Loaded, wanted: FindingFilter, problem: str) -> None:
         _several("diagnosis", "diagnoses", wanted.diagnoses, names["diagnoses"], 220)
         _several("effect", "effects", wanted.effects, names["effects"], 170)
         if len(loaded.requests) > 1 or wanted.requests:
-            requests = {rid: rid for rid in loaded.requests[:MOST_OPTIONS]}
+            requests = {rid: legible(rid) for rid in loaded.requests[:MOST_OPTIONS]}
             _several("request", "requests", wanted.requests, requests, 150)
         if len(loaded.ranks) > 1 or wanted.ranks:
             ranks = {str(rank): f"rank {rank}" for rank in loaded.ranks}
             _several("rank", "ranks", wanted.ranks, ranks, 130)
         _text("steps", "steps", "3, 5-9", 120)
-    if problem:
-        st.caption(problem)
+    known = {
+        **names,
+        "effects": WORDS,
+        "requests": frozenset(loaded.requests),
+        "ranks": frozenset(map(str, loaded.ranks)),
+    }
+    for sentence in filter(None, (problem, strangers(wanted, known))):
+        st.caption(for_markdown(sentence))
 
 
 def draw_verdicts(wanted: FindingFilter) -> None:
@@ -81,7 +90,7 @@ def _several(
     st.multiselect(
         label,
         [*names, *(value for value in dict.fromkeys(chosen) if value not in names)],
-        format_func=lambda value: names.get(value) or WORDS.get(value, value),
+        format_func=lambda value: names.get(value) or WORDS.get(value) or legible(value),
         accept_new_options=name == "requests",
         placeholder="any",
         width=width,
@@ -95,7 +104,13 @@ def _text(label: str, name: str, placeholder: str, width: int) -> None:
     key = f"filter {name}"
     st.session_state[key] = urlstate.get(name) or ""
     st.text_input(
-        label, placeholder=placeholder, width=width, key=key, on_change=_changed, args=(name, key)
+        label,
+        placeholder=placeholder,
+        max_chars=urlstate.MAX_LENGTH,
+        width=width,
+        key=key,
+        on_change=_changed,
+        args=(name, key),
     )
 
 
@@ -117,4 +132,4 @@ def words_of(wanted: FindingFilter) -> str:
         ("rank", ", ".join(wanted.ranks)),
         ("steps", steps),
     )
-    return " · ".join(f"{name} {value}".strip() for name, value in parts if value)
+    return " · ".join(f"{name} {shorten(value, SAID)}".strip() for name, value in parts if value)
