@@ -132,7 +132,7 @@ def _finish(  # type: ignore[no-untyped-def]
     DIM: tl.constexpr,
     HAS_SINKS: tl.constexpr,
 ):
-    """Write the output where there is one part, else what the merge needs. ``place``: of packed row 0 in this part."""
+    """Write the output where there is one part, else what the merge needs. ``place``: that of its packed row 0."""
     dims = tl.arange(0, DIM)
     head = kv_head * GROUP + packed % GROUP
     if parts == 1:
@@ -230,7 +230,7 @@ def over_parts(  # type: ignore[no-untyped-def]
     end = tl.minimum(begin + part_keys, prefix_len)
     whole = begin + (end - begin) // KEYS * KEYS  # end of the tiles that are full
     tree_width = tl.where(part == parts - 1, width, 0)  # the last part takes the tree as well
-    place = ((request.to(tl.int64) * KV_HEADS + kv_head) * splits + part) * room
+    part_start = ((request.to(tl.int64) * KV_HEADS + kv_head) * splits + part) * room
 
     LOOSE: tl.constexpr = WINDOW <= 0 and (SKIP_PREFIX or not HAS_MASK)  # a full tile needs no mask
     READ_CELLS: tl.constexpr = HAS_MASK and not SKIP_PREFIX
@@ -252,8 +252,8 @@ def over_parts(  # type: ignore[no-untyped-def]
         mask_row = mask_start + row.to(tl.int64) * (prefix_len + width + offset) + offset
         temperature = row
         if XAI > 0:
-            there = (prefix_len + row).to(tl.float32)
-            temperature = tl.log2(tl.maximum(there, XAI * 1.0)) / tl.log2(XAI * 1.0)
+            length = (prefix_len + row).to(tl.float32)
+            temperature = tl.log2(tl.maximum(length, XAI * 1.0)) / tl.log2(XAI * 1.0)
         best = tl.full((ROWS,), FLOOR, tl.float32)
         total = tl.zeros((ROWS,), tl.float32)
         acc = tl.zeros((ROWS, DIM), tl.float32)
@@ -356,7 +356,7 @@ def over_parts(  # type: ignore[no-untyped-def]
             kv_head,
             part,
             parts,
-            place,
+            part_start,
             best,
             total,
             acc,

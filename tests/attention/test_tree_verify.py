@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 import os
+import subprocess
+import sys
 from itertools import pairwise
 from typing import Any
 
@@ -272,3 +274,12 @@ def test_plans_cover_every_row(rows: int, group: int, dtype: torch.dtype) -> Non
         make_plan(1, rows, 8, group, 128, dtype, 132).splits
         >= make_plan(64, rows, 8, group, 128, dtype, 132).splits
     )
+
+
+def test_kernels_compile_for_a_gpu() -> None:
+    """What the interpreter lets pass, a compiler may refuse: types that change in a loop, say."""
+    environment = os.environ | {"TRITON_INTERPRET": "0"}
+    command = [sys.executable, "-m", "tests.attention.compile_for_gpu"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("over_parts") == done.stdout.count("merge") == 3
