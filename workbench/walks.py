@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from engine.step import VerifyStep
 from workbench.drafted import offers, places_of
 from workbench.tokens import visible
+from workbench.walk_ends import End, end_of
 
 
 @dataclass(frozen=True)
@@ -23,11 +24,15 @@ class Walk:
     chosen: tuple[str, ...]  # the target's token at each of these depths
     stopped: int | None  # depth that the walk ended at; None: it went to the end, or the text ended
     candidates: int = 1  # over all depths
+    end: End | None = None  # why it stopped; None: it did not, or that is not known
+    topk: int | None = None  # None: no cap
+    budget: int | None = None
 
 
 def walks_of(step: VerifyStep) -> list[Walk]:
     """The walks of a step's requests; those whose candidates were not recorded are left out."""
     texts = step.workbench.token_texts or {}
+    records = {request.rid: request.tree for request in step.requests}
     walks = []
     for place in places_of([step], step.rank):
         ranks = place.target_ranks
@@ -43,6 +48,9 @@ def walks_of(step: VerifyStep) -> list[Walk]:
                 ),
                 place.accepted + 1 if place.accepted < len(ranks) else None,
                 sum(offers(place)),
+                end_of(place, records[place.rid], step.config),
+                step.config.topk,
+                step.config.budget,
             )
         )
     return walks

@@ -11,12 +11,13 @@ from sample import make_step
 from engine.decoding.acceptance_curve import drafted_places
 from workbench.drafted import offers, places_of
 from workbench.panes.walk_pane import missing_text, summary_text
+from workbench.walk_ends import End
 from workbench.walks import Walk, chosen_request, chosen_step, requests_of, walks_of
 
 NEVER = np.nan  # how a recording writes the log-probability of what can never be drafted
 WALKS = [
-    Walk(2, "r0", 3, (0, 5), ("a", "b"), 2, 9),
-    Walk(2, "r1", 3, (None,), ("c",), 1, 9),
+    Walk(2, "r0", 3, (0, 5), ("a", "b"), 2, 9, End.BEYOND_TOPK, 4, 16),
+    Walk(2, "r1", 3, (None,), ("c",), 1, 9, End.NO_CANDIDATE, 4, 16),
     Walk(3, "r0", 3, (0, 0, 0), ("a", "b", "c"), None, 9),
 ]
 
@@ -47,7 +48,7 @@ KNOWN = [[-0.1, -1.0, -2.0]] * 3
 
 def test_a_walk_says_the_rank_at_each_depth_and_where_it_stopped() -> None:
     (walk,) = walks_of(drafted([10, 21, 77], 3, KNOWN))
-    assert walk == Walk(6, "r0", 3, (0, 1, None), ("␠a", "b", "#77"), 3, 9)
+    assert walk == Walk(6, "r0", 3, (0, 1, None), ("␠a", "b", "#77"), 3, 9, End.ELSEWHERE, 4, 16)
 
 
 def test_a_whole_walk_stops_nowhere() -> None:
@@ -101,7 +102,7 @@ def test_the_request_is_the_one_asked_for_or_the_first() -> None:
 def test_the_map_in_two_sentences() -> None:
     assert summary_text(WALKS) == (
         "The target chose the drafter's best token at 4 of 6 depths it was asked about. "
-        "2 walks of 3 stopped early: 1 at a token among the candidates, 1 at one that was not."
+        "2 walks of 3 stopped early: 1 at a token that was no candidate, 1 at a token beyond the top-k of 4."
     )
     assert summary_text(WALKS[2:]) == (
         "The target chose the drafter's best token at 3 of 3 depths it was asked about."

@@ -16,12 +16,14 @@ from workbench.figures.lane_strip import round_up
 from workbench.outcome import Outcome
 from workbench.theme import Palette
 from workbench.tokens import for_plotly, shorten
+from workbench.walk_ends import said
 from workbench.walks import Walk
 
 FEWEST = 20  # steps that the axis makes room for, so that few steps make no broad cells
 TICKS = 14
 TALLEST = 340  # pixels of all depths together
 LEFT = 62  # pixels of the depths' labels
+MOST_NUMBERED, LEAST_CELL = 48, 14  # steps and pixels of a cell: beyond, ranks are colours alone
 
 
 class Level(IntEnum):
@@ -99,7 +101,10 @@ def rank_map(walks: Sequence[Walk], palette: Palette, current: int | None = None
         hoverinfo="skip",
         **discrete(colours(palette)),
     )
-    _stops(figure, walks, palette, cell)
+    numbered = last - first < MOST_NUMBERED and cell >= LEAST_CELL
+    _stops(figure, walks, palette, cell * 0.8 if numbered else _ring_size(first, last, cell))
+    if numbered:
+        _numbers(figure, walks, palette)
     _places_to_click(figure, walks)
     if current is not None:
         figure.add_shape(
@@ -124,18 +129,55 @@ def _ring(palette: Palette, size: float) -> dict[str, object]:
     }
 
 
-def _stops(figure: go.Figure, walks: Sequence[Walk], palette: Palette, cell: int) -> None:
+def _ring_size(first: int, last: int, cell: int) -> float:
+    return max(3, min(9, cell * 0.5, 500 / max(last - first + 1, FEWEST)))
+
+
+def _stops(figure: go.Figure, walks: Sequence[Walk], palette: Palette, size: float) -> None:
     stopped = [walk for walk in walks if walk.stopped is not None]
-    span = max(walks[-1].step - walks[0].step + 1, FEWEST)
     figure.add_scatter(
         name="stops",
         x=[walk.step for walk in stopped],
         y=[walk.stopped for walk in stopped],
         mode="markers",
-        marker=_ring(palette, max(3, min(9, cell * 0.5, 500 / span))),
+        marker=_ring(palette, size),
         hoverinfo="skip",
         **unchanged_by_selection(),
     )
+
+
+def _numbers(figure: go.Figure, walks: Sequence[Walk], palette: Palette) -> None:
+    """The rank as people count, 1 the best, in every cell but those of a best token that was accepted."""
+    shades = colours(palette)
+    cells = [
+        (walk.step, depth, rank, depth == walk.stopped)
+        for walk in walks
+        for depth, rank in enumerate(walk.ranks, start=1)
+        if rank != 0 or depth == walk.stopped
+    ]
+    grounds = [
+        palette.background if ringed else shades[level_of(rank)] for _, _, rank, ringed in cells
+    ]
+    figure.add_scatter(
+        name="numbers",
+        x=[step for step, *_ in cells],
+        y=[depth for _, depth, *_ in cells],
+        mode="text",
+        text=["–" if rank is None else str(rank + 1) for _, _, rank, _ in cells],
+        textfont={"size": 10, "color": [legible_on(ground, palette) for ground in grounds]},
+        hoverinfo="skip",
+    )
+
+
+def legible_on(ground: str, palette: Palette) -> str:
+    """Ink or background, whichever stands out more."""
+    both = (palette.ink, palette.background)
+    return max(both, key=lambda colour: abs(_brightness(colour) - _brightness(ground)))
+
+
+def _brightness(colour: str) -> float:
+    red, green, blue = (int(colour[k : k + 2], 16) for k in (1, 3, 5))
+    return 0.299 * red + 0.587 * green + 0.114 * blue
 
 
 def _places_to_click(figure: go.Figure, walks: Sequence[Walk]) -> None:
@@ -167,6 +209,8 @@ def asked_text(walk: Walk, depth: int) -> str:
     rank = walk.ranks[depth - 1]
     rated = "not among the drafter's candidates" if rank is None else f"the drafter's {nth(rank)}"
     end = "; the walk stopped here" if depth == walk.stopped else ""
+    if end and walk.end is not None:
+        end += f", at a token {said(walk.end, walk.topk, walk.budget)}"
     token = shorten(walk.chosen[depth - 1], 24)
     return f'step {walk.step}, depth {depth}: the target chose "{token}", {rated}{end}'
 

@@ -16,6 +16,7 @@ from workbench.stepview import view_of
 from workbench.theme import Palette
 from workbench.tokens import for_markdown
 from workbench.verdict import plural
+from workbench.walk_ends import ends_text
 from workbench.walks import Walk, chosen_request, chosen_step, requests_of
 
 MAP_ALT = "rank of the target's token by step and depth"
@@ -91,15 +92,13 @@ def missing_text(walks: Sequence[Walk], drafter: str) -> str | None:
 
 
 def summary_text(walks: Sequence[Walk]) -> str:
-    """The map in two sentences: how often the drafter's best token was right, and what ended the walks."""
+    """The map in two sentences: how often the drafter's best token was right, and why walks stopped."""
     ranks = [rank for walk in walks for rank in walk.ranks]
     best = sum(rank == 0 for rank in ranks)
-    stopped = [walk.ranks[walk.stopped - 1] for walk in walks if walk.stopped is not None]
-    unknown = sum(rank is None for rank in stopped)
+    stopped = [walk for walk in walks if walk.stopped is not None]
     text = f"The target chose the drafter's best token at {best} of {plural(len(ranks), 'depth')} it was asked about."
     if stopped:
-        text += (
-            f" {plural(len(stopped), 'walk')} of {len(walks)} stopped early: {len(stopped) - unknown} at a token "
-            f"among the candidates, {unknown} at one that was not."
-        )
+        why = ends_text([walk.end for walk in stopped], stopped[0].topk, stopped[0].budget)
+        text += f" {plural(len(stopped), 'walk')} of {len(walks)} stopped early"
+        text += f": {why}." if why else "."
     return text
