@@ -36,14 +36,18 @@ def test_the_targets_tokens_are_marked_at_their_rank(palette):
     assert [round(x - 0.4) for x in target.x] == [0, 2, LATER]
     assert list(target.y) == [1, 2, 3]
     assert target.marker.symbol == ("circle", "circle-open", "circle-open")
-    assert "rank is 3 or lower" in target.hovertext[2]
-    assert "rank 2" in target.hovertext[1]
+    assert "not among the drafter&#x27;s best 3" in target.hovertext[2]
+    assert "the drafter&#x27;s 3rd best (rank 2)" in target.hovertext[1]
+    assert figure.layout.xaxis.ticktext == ("best", "2nd", "3rd", "later")
 
 
 def test_where_the_walk_stopped_is_said():
     text = place_text(PLACE, name)
     assert "stopped after depth 1" in text
-    assert "At depth 2 the target chose `t6`, in the drafter's eyes rank 2" in text
+    assert "At depth 2 the target chose `t6`, in the drafter's eyes its 3rd best (rank 2)." in text
+    assert "its 3rd best (rank 2): a token beyond it. Numbers" in place_text(
+        PLACE, name, ": a token beyond it"
+    )
     whole = DraftedPlace(4, "r0", 9, PLACE.candidates, (1, 4, 7, 5), 3)
     assert place_text(whole, name) == "Every drafted depth was accepted: 3 tokens and the bonus."
     ends = DraftedPlace(4, "r0", 9, PLACE.candidates, (1,), 1)
@@ -57,9 +61,9 @@ def test_what_nobody_offered_is_an_empty_cell():
     place = replace(PLACE, candidates=Candidates(PLACE.candidates.log_probs, tokens))
     cells, target = marginals(place, LIGHT, name).data
     assert [list(row) for row in cells.text[:2]] == [["t1 70\u00a0\u00a0", "", ""], ["", "", ""]]
-    assert cells.hovertext[0][1] == "depth 1, rank 1: no candidate"
+    assert cells.hovertext[0][1] == "depth 1, 2nd best (rank 1): no candidate"
     assert target.hovertext[1].endswith("not among the drafter&#x27;s 0 candidates")
-    assert "in the drafter's eyes no candidate: it had none;" in place_text(place, name)
+    assert "in the drafter's eyes no candidate: it had none." in place_text(place, name)
 
 
 def test_the_curve_answers_whether_a_tree_helps():

@@ -14,9 +14,9 @@ from workbench.figures.rank_map import (
     level_grid,
     level_of,
     not_asked_text,
-    nth,
     rank_map,
 )
+from workbench.ordinals import nth
 from workbench.theme import DARK, LIGHT
 from workbench.walks import Walk
 

@@ -10,6 +10,8 @@ import plotly.graph_objects as go
 from engine.decoding.acceptance_curve import CurvePoint, DraftedPlace
 from workbench.drafted import NOBODY
 from workbench.figures.base import blank
+from workbench.ordinals import nth
+from workbench.ordinals import place as place_word
 from workbench.outcome import Outcome, mark
 from workbench.theme import Palette
 from workbench.tokens import for_plotly, shorten
@@ -30,7 +32,7 @@ def marginals(place: DraftedPlace, palette: Palette, text_of: Callable[[int], st
         showticklabels=True,
         tickmode="array",
         tickvals=[*range(shown), LATER],
-        ticktext=[*(f"rank {k}" for k in range(shown)), "later"],
+        ticktext=[*map(place_word, range(shown)), "later"],
         tickfont={"size": 10, "color": palette.muted},
     )
     figure.update_yaxes(
@@ -85,9 +87,9 @@ def _hover(
     token: int, text_of: Callable[[int], str], depth: int, rank: int, probability: float
 ) -> str:
     if token == NOBODY:
-        return f"depth {depth}, rank {rank}: no candidate"
+        return f"depth {depth}, {nth(rank)}: no candidate"
     return for_plotly(
-        f'depth {depth}, rank {rank}: "{text_of(token)}", probability {probability:.4f}'
+        f'depth {depth}, {nth(rank)}: "{text_of(token)}", probability {probability:.4f}'
     )
 
 
@@ -137,7 +139,9 @@ def _mark_target(
                 y=depth,
                 xanchor="left",
                 showarrow=False,
-                text=for_plotly(f"{shorten(text_of(token), 7)} {'' if rank is None else rank}"),
+                text=for_plotly(
+                    f"{shorten(text_of(token), 7)} {'' if rank is None else place_word(rank)}"
+                ),
                 font={"size": 11, "color": palette.ink},
             )
     if place.accepted < len(place.candidates.tokens):
@@ -149,11 +153,11 @@ def _mark_target(
 def _rank_text(rank: int | None, tokens: np.ndarray) -> str:
     """How the drafter had rated a token. ``tokens``: its candidates of the depth."""
     if rank is not None:
-        return f"the drafter's rank {rank}"
+        return f"the drafter's {nth(rank)}"
     offered = int((tokens != NOBODY).sum())
     if offered < len(tokens):
         return f"not among the drafter's {offered} candidates"
-    return f"the drafter's rank is {offered} or lower (not recorded)"
+    return f"not among the drafter's best {offered}, the others are not recorded"
 
 
 def budget_curve(

@@ -13,6 +13,7 @@ import plotly.graph_objects as go
 
 from workbench.figures.base import blank, discrete, unchanged_by_selection
 from workbench.figures.lane_strip import round_up
+from workbench.ordinals import nth
 from workbench.outcome import Outcome
 from workbench.theme import Palette
 from workbench.tokens import for_plotly, shorten
@@ -213,15 +214,6 @@ def asked_text(walk: Walk, depth: int) -> str:
         end += f", at a token {said(walk.end, walk.topk, walk.budget)}"
     token = shorten(walk.chosen[depth - 1], 24)
     return f'step {walk.step}, depth {depth}: the target chose "{token}", {rated}{end}'
-
-
-def nth(rank: int) -> str:
-    """``best (rank 0)``, ``2nd best (rank 1)``: the map counts as people do, recordings from 0."""
-    place = rank + 1
-    ending = (
-        "th" if place % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th")
-    )
-    return f"{'' if place == 1 else f'{place}{ending} '}best (rank {rank})"
 
 
 def not_asked_text(walk: Walk) -> str:

@@ -12,10 +12,12 @@ from workbench.figures.base import CONFIG
 from workbench.figures.drafter import budget_curve, marginals
 from workbench.glossary import explain
 from workbench.loaded import Loaded
+from workbench.ordinals import nth
 from workbench.stepview import StepView
 from workbench.theme import Palette
 from workbench.tokens import as_code, visible
 from workbench.verdict import plural
+from workbench.walk_ends import end_of, said
 
 NOT_RECORDED = (
     "The drafter's marginals were not recorded (workbench.draft_tokens): "
@@ -43,7 +45,10 @@ def draw_marginals(loaded: Loaded, view: StepView, palette: Palette) -> None:
 
     figure = marginals(place, palette, text_of)
     st.plotly_chart(figure, width="stretch", config=CONFIG, key="marginals", theme=None)
-    st.caption(place_text(place, text_of))
+    config = view.step.config
+    end = end_of(place, view.record.tree, config)
+    why = "" if end is None else f": a token {said(end, config.topk, config.budget)}"
+    st.caption(place_text(place, text_of, why))
 
 
 def place_of(loaded: Loaded, view: StepView) -> DraftedPlace | None:
@@ -55,8 +60,8 @@ def place_of(loaded: Loaded, view: StepView) -> DraftedPlace | None:
     return next((p for p in places if (p.step, p.rid) == (step.step, rid)), None)
 
 
-def place_text(place: DraftedPlace, text_of: Callable[[int], str]) -> str:
-    """Where the walk stopped, and how the drafter had rated what the target chose there."""
+def place_text(place: DraftedPlace, text_of: Callable[[int], str], why: str = "") -> str:
+    """Where the walk stopped, and how the drafter had rated what the target chose there; ``why`` follows that."""
     ranks = place.target_ranks
     depth = place.accepted
     if depth >= len(place.candidates.tokens):
@@ -67,14 +72,14 @@ def place_text(place: DraftedPlace, text_of: Callable[[int], str]) -> str:
     token = as_code(text_of(place.following[depth]))
     return (
         f"The walk stopped after depth {depth}. At depth {depth + 1} the target chose {token}, in the drafter's eyes "
-        f"{rated}; numbers in cells are probabilities in %, marks are the target's tokens."
+        f"{rated}{why}. Numbers in cells are probabilities in %, marks are the target's tokens."
     )
 
 
 def _rated(rank: int | None, offered: int, width: int) -> str:
     """``offered``: candidates of the depth, at most ``width``."""
     if rank is not None:
-        return f"rank {rank}"
+        return f"its {nth(rank)}"
     if offered == width:
         return f"not among its best {width}"
     return (
