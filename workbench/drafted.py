@@ -1,8 +1,7 @@
 """What the drafter offered at each step and how the target walked, as the pages read it from a recording.
 
-The engine's :func:`~engine.decoding.acceptance_curve.drafted_places`, with two things put plainly: a token that can
-never be drafted (its log-probability is not recorded) is no candidate, and a walk went as far as was accepted even
-where the text ended on the way.
+The engine's :func:`~engine.decoding.acceptance_curve.drafted_places`, with one thing put plainly: a walk went as far as
+was accepted even where the text ended on the way.
 """
 
 from __future__ import annotations
@@ -10,13 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
-from engine.decoding.acceptance_curve import DraftedPlace, drafted_places
-from engine.decoding.best_first import Candidates
+from engine.decoding.acceptance_curve import NOBODY, DraftedPlace, drafted_places
 from engine.step import VerifyStep
-
-NOBODY = -1  # stands where there is no candidate; no token has this id
 
 
 def places_of(steps: Sequence[VerifyStep], rank: int) -> list[DraftedPlace]:
@@ -27,7 +21,6 @@ def places_of(steps: Sequence[VerifyStep], rank: int) -> list[DraftedPlace]:
     return [
         replace(
             place,
-            candidates=_offered(place.candidates),
             accepted=max(place.accepted, walked.get((place.step, place.rid), 0)),
         )
         for place in (found[key] for key in order if key in found)
@@ -37,11 +30,6 @@ def places_of(steps: Sequence[VerifyStep], rank: int) -> list[DraftedPlace]:
 def offers(place: DraftedPlace) -> list[int]:
     """Number of candidates of each depth."""
     return [int(count) for count in (place.candidates.tokens != NOBODY).sum(axis=1)]
-
-
-def _offered(candidates: Candidates) -> Candidates:
-    known = np.isfinite(candidates.log_probs)
-    return Candidates(candidates.log_probs, np.where(known, candidates.tokens, NOBODY))
 
 
 def _walked(steps: Sequence[VerifyStep]) -> dict[tuple[int, str], int]:

@@ -15,6 +15,7 @@ import numpy as np
 from engine.decoding.best_first import BuiltTree, Candidates, grow
 from engine.step import VerifyStep
 
+NOBODY = -1  # token where there is no candidate; no token has this id
 BUDGETS = (1, 2, 4, 7, 8, 12, 16, 24, 32, 48, 64)
 
 
@@ -25,7 +26,7 @@ class DraftedPlace:
     step: int
     rid: str
     root: int
-    candidates: Candidates  # [L, draft_width]
+    candidates: Candidates  # [L, draft_width]; a token that can never be drafted is NOBODY
     following: tuple[int, ...]  # tokens after the root, as far as the recording goes
     accepted: int  # drafted tokens that the recorded step accepted
 
@@ -140,8 +141,9 @@ def _candidates(step: VerifyStep, request: int) -> Candidates | None:
     if not len(tokens) or len(tokens) != len(log_probs) or len(tokens) % (step.raw_bs * width):
         return None
     shape = (step.raw_bs, -1, width)
-    mine = log_probs.reshape(shape)[request]
-    return Candidates(np.where(np.isnan(mine), -np.inf, mine), tokens.reshape(shape)[request])
+    mine, ids = log_probs.reshape(shape)[request], tokens.reshape(shape)[request]
+    known = np.isfinite(mine)
+    return Candidates(np.where(known, mine, -np.inf), np.where(known, ids, NOBODY))
 
 
 def _emitted(step: VerifyStep, request: int) -> list[int] | None:

@@ -67,7 +67,7 @@ def test_a_text_that_ends_on_the_way_is_no_stop() -> None:
 def test_what_can_never_be_drafted_is_no_candidate() -> None:
     """A prompt lookup fills the record with the lowest ids: they have no rank."""
     step = drafted([10, 21], 2, [[-0.1, NEVER, NEVER], [NEVER] * 3, [NEVER] * 3])
-    assert drafted_places([step])[0].target_ranks == (0, 1)
+    assert drafted_places([step])[0].target_ranks == (0, None)
     (place,) = places_of([step], 0)
     assert place.target_ranks == (0, None)
     assert offers(place) == [1, 0, 0]

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from engine.decoding.acceptance_curve import CurvePoint, DraftedPlace
-from workbench.drafted import NOBODY
+from engine.decoding.acceptance_curve import NOBODY, CurvePoint, DraftedPlace
 from workbench.figures.base import blank
 from workbench.ordinals import nth
 from workbench.ordinals import place as place_word
