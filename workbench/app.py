@@ -18,10 +18,10 @@ def main() -> None:
     waiting = st.empty()
     if HEAVY not in sys.modules:
         waiting.caption("Starting: loading the checks and the figures, once for all pages …")
-    from engine.trace.errors import TraceFormatError
     from workbench import urlstate
     from workbench.current import current
-    from workbench.header import draw_changed, draw_header
+    from workbench.guard import guarded
+    from workbench.header import draw_header
     from workbench.loading import one_run
     from workbench.pages_folder import (
         FINDINGS,
@@ -49,12 +49,9 @@ def main() -> None:
         position="top",
     )
     open_asked()
-    with one_run(waiting):
-        try:
-            draw_header(current(), calm=page == run)
-            page.run()
-        except TraceFormatError as error:
-            draw_changed(error)
+    with one_run(waiting), guarded():
+        draw_header(current(), calm=page == run)
+        page.run()
 
 
 main()

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import streamlit as st
 
-from engine.trace.errors import TraceFormatError
 from workbench import traces, urlstate
 from workbench.current import Current
 from workbench.glossary import explain
@@ -31,7 +30,7 @@ def draw_header(current: Current, *, calm: bool = False) -> None:
             _rank_picker(current.loaded, current.selection)
             _step_picker(current.loaded, current.selection)
             _request_picker(current, current.selection)
-    for note in urlstate.too_long():
+    for note in (*urlstate.too_long(), *urlstate.repeated()):
         st.caption(for_markdown(note))
     if current.loaded is None:
         _draw_missing(current)
@@ -169,8 +168,7 @@ def draw_verdict(current: Current, loaded: Loaded) -> None:
                 args=(line.finding,),
                 kwargs={"rid": rid, "node": node},
             )
-    for note in current.selection.notes if current.selection else ():
-        st.caption(for_markdown(note))
+    _draw_notes(current)
     if loaded.trace.truncated:
         st.caption("The recording ends within a step: the complete steps before it are shown.")
 
@@ -187,6 +185,13 @@ def _draw_open_recording(current: Current, loaded: Loaded) -> None:
     with st.container(key="verdict"):
         text = f"Open recording: **{name}** · {sign} {message(line.sentence)} →"
         link(INSPECTOR, text, **place)
+    _draw_notes(current)
+
+
+def _draw_notes(current: Current) -> None:
+    """What of the URL could not be had."""
+    for note in current.selection.notes if current.selection else ():
+        st.caption(for_markdown(note))
 
 
 SIGNS = {Level.FAULT: mark(Outcome.FAULT).glyph, Level.CLEAN: "✓"}
@@ -203,12 +208,6 @@ def draw_line(line: Headline) -> None:
     sign = f"{SIGNS[line.level]} " if line.level in SIGNS else ""
     more = "".join(f"  \n{message(text)}" for text in (line.cause, line.detail) if text)
     draw(f"{sign}**{message(line.sentence)}**{more}")
-
-
-def draw_changed(error: TraceFormatError) -> None:
-    """A step that was there could not be read again: the file was changed meanwhile."""
-    st.warning(f"The recording changed while it was shown: {for_markdown(str(error))}")
-    st.button("Read it again", key="read again")
 
 
 def _draw_missing(current: Current) -> None:

@@ -13,6 +13,7 @@ from workbench import urlstate
 from workbench.figures.rank_map import LEFT
 from workbench.figures.strip import StepBar, step_strip
 from workbench.glossary import explain
+from workbench.guard import guarded
 from workbench.header import draw_line
 from workbench.loading import load
 from workbench.outcome import Outcome, mark
@@ -40,7 +41,7 @@ def draw_run() -> None:
         if job is None:
             _draw_nothing()
         elif job.state is State.RUNNING:
-            st.fragment(_follow, run_every=POLL)(job.id)
+            st.fragment(guarded()(_follow), run_every=POLL)(job.id)
         else:
             _draw_job(job)
 
@@ -57,6 +58,11 @@ def _draw_nothing() -> None:
             key=f"show {job.id}",
             on_click=urlstate.put,
             kwargs={"run": job.id},
+        )
+    if unknown := urlstate.get("run"):
+        st.caption(
+            f"This server knows no run {for_markdown(unknown[:40])}: runs are forgotten when it ends. "
+            "A recording that was kept can be picked above."
         )
     st.caption(f"Recordings go to {for_markdown(str(traces_folder()))}")
 

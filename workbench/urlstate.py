@@ -24,8 +24,10 @@ def sync() -> None:
     """Start of every run: an empty query string is filled from the session's copy."""
     given = _held()
     if not any(name in given for name in SELECTION):
-        given = {**st.session_state.get(COPY, {}), **given}
-        st.query_params.from_dict({**st.query_params.to_dict(), **given})
+        kept = {n: v for n, v in st.session_state.get(COPY, {}).items() if n not in given}
+        for name, value in kept.items():
+            st.query_params[name] = value
+        given = {**kept, **given}
     st.session_state[COPY] = given
 
 
@@ -46,6 +48,16 @@ def too_long() -> list[str]:
         f"{name}: expected at most {MAX_LENGTH:,} characters, found {length:,}; it is ignored"
         for name, length in lengths.items()
         if length > MAX_LENGTH
+    ]
+
+
+def repeated() -> list[str]:
+    """One sentence for each name that the URL gives more than once."""
+    counts = {name: len(st.query_params.get_all(name)) for name in KNOWN}
+    return [
+        f"{name}: expected once, found {count:,} times; the last one is used"
+        for name, count in counts.items()
+        if count > 1
     ]
 
 

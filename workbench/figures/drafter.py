@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import plotly.graph_objects as go
 
 from engine.decoding.acceptance_curve import NOBODY, CurvePoint, DraftedPlace
+from engine.decoding.best_first import Candidates
 from workbench.figures.base import blank
 from workbench.ordinals import nth
 from workbench.ordinals import place as place_word
@@ -17,11 +19,13 @@ from workbench.tokens import for_plotly, shorten
 
 SHOWN_RANKS = 6
 ROOM = "\u00a0\u00a0"  # of a mark, in letters
+SHOWN_DEPTHS = 64
 LATER = SHOWN_RANKS  # the column of everything that ranks lower
 
 
 def marginals(place: DraftedPlace, palette: Palette, text_of: Callable[[int], str]) -> go.Figure:
     """Depth by rank: the drafter's best tokens and their probabilities; the target's token of each depth is marked."""
+    place = _drawn(place)
     depths = len(place.candidates.tokens)
     shown = min(SHOWN_RANKS, place.candidates.tokens.shape[1])
     figure = blank(palette, 42 + 30 * depths, l=58, r=12, t=26, b=6)
@@ -42,7 +46,7 @@ def marginals(place: DraftedPlace, palette: Palette, text_of: Callable[[int], st
         ticktext=[f"depth {d}" for d in range(1, depths + 1)],
         tickfont={"size": 10, "color": palette.muted},
     )
-    probabilities = np.exp(place.candidates.log_probs[:, :shown])
+    probabilities = np.exp(np.minimum(place.candidates.log_probs[:, :shown], 0.0))
     tokens, ranks = place.candidates.tokens[:, :shown], place.target_ranks
     figure.add_heatmap(
         name="marginals",
@@ -72,6 +76,13 @@ def marginals(place: DraftedPlace, palette: Palette, text_of: Callable[[int], st
     )
     _mark_target(figure, place, palette, text_of, shown)
     return figure
+
+
+def _drawn(place: DraftedPlace) -> DraftedPlace:
+    """The first depths, so that a recording cannot ask for a figure as tall as it likes."""
+    whole = place.candidates
+    first = Candidates(whole.log_probs[:SHOWN_DEPTHS], whole.tokens[:SHOWN_DEPTHS])
+    return replace(place, candidates=first)
 
 
 def _cell(token: int, text_of: Callable[[int], str], probability: float, *, marked: bool) -> str:

@@ -9,7 +9,7 @@ import streamlit as st
 from engine.decoding.acceptance_curve import CurvePoint, DraftedPlace
 from workbench.drafted import offers, places_of
 from workbench.figures.base import CONFIG
-from workbench.figures.drafter import budget_curve, marginals
+from workbench.figures.drafter import SHOWN_DEPTHS, budget_curve, marginals
 from workbench.glossary import explain
 from workbench.loaded import Loaded
 from workbench.ordinals import nth
@@ -45,6 +45,8 @@ def draw_marginals(loaded: Loaded, view: StepView, palette: Palette) -> None:
 
     figure = marginals(place, palette, text_of)
     st.plotly_chart(figure, width="stretch", config=CONFIG, key="marginals", theme=None)
+    if (depths := len(place.candidates.tokens)) > SHOWN_DEPTHS:
+        st.caption(f"The first {SHOWN_DEPTHS} of {depths:,} depths are drawn.")
     config = view.step.config
     end = end_of(place, view.record.tree, config)
     why = "" if end is None else f": a token {said(end, config.topk, config.budget)}"

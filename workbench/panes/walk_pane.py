@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from workbench import urlstate
+from workbench import unusable, urlstate
 from workbench.figures.rank_map import rank_map
 from workbench.glossary import explain
 from workbench.loaded import Loaded
@@ -62,13 +62,19 @@ def pick_step(step: int) -> None:
 
 def selected_walk(mine: Sequence[Walk]) -> Walk:
     """The walk of the step that the URL names, the last one where it names none."""
-    step = chosen_step(mine, urlstate.get("run_step"))
+    asked = urlstate.get("run_step")
+    if asked is not None and asked not in {str(walk.step) for walk in mine}:
+        unusable.say("run_step", f"a step of this request, {mine[0].step} … {mine[-1].step}")
+    step = chosen_step(mine, asked)
     return next(walk for walk in mine if walk.step == step)
 
 
 def _draw_request(walks: Sequence[Walk]) -> list[Walk]:
     rids = requests_of(walks)
-    rid = chosen_request(walks, urlstate.get("run_request"))
+    asked = urlstate.get("run_request")
+    if asked is not None and asked not in rids:
+        unusable.say("run_request", f"a request of this run as {rids[0]}")
+    rid = chosen_request(walks, asked)
     if len(rids) > 1:
         st.selectbox(
             "request",
