@@ -1,4 +1,4 @@
-"""Compile the tree-verify kernels for a GPU that need not be there; prints registers and shared memory of each.
+"""Compile the kernels of verify steps for a GPU that need not be there; prints registers and shared memory of each.
 
 Run: TRITON_INTERPRET=0 python -m tests.attention.compile_for_gpu
 """
@@ -12,6 +12,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from engine.attention import tree_verify_kernel as kernels
+from engine.decoding.device_tree_kernel import grow_trees
 
 HOPPER = GPUTarget("cuda", 90, 32)
 SIXTEEN = {"q_extend", "k_extend", "v_extend", "out", "k_buffer", "v_buffer", "sinks"}
@@ -27,7 +28,23 @@ TYPES = {
     "prefix_scale": "fp32",
     "tree_scale": "fp32",
     "v_scale": "fp32",
-}
+    "log_probs": "*fp64",
+    "weights": "*fp64",
+    "visible": "*i8",
+} | dict.fromkeys(
+    [
+        "candidates",
+        "roots",
+        "parents",
+        "tokens",
+        "depths",
+        "ranks",
+        "next_token",
+        "next_sibling",
+        "counts",
+    ],
+    "*i64",
+)
 PLAIN: dict[str, Any] = {
     "KV_HEADS": 3,
     "GROUP": 3,
@@ -47,6 +64,8 @@ PLAIN: dict[str, Any] = {
     "PRECISION": "ieee",
     "CHAINED": True,
     "SPLITS_POW2": 16,
+    "NODES": 128,
+    "BITS": 7,
 }
 EVERYTHING = {"CAP": 3.0, "XAI": 20, "WINDOW": 12, "SKIP_PREFIX": False, "HAS_SINKS": True}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -75,3 +94,5 @@ if __name__ == "__main__":
         for kernel in (kernels.over_parts, kernels.merge):
             compiled = compile_case(kernel, dtype, changes)
             print(f"{name}: {kernel.__name__}, {compiled.metadata.shared} bytes of shared memory")
+    compiled = compile_case(grow_trees, "bf16", {})
+    print(f"grow_trees, {compiled.metadata.shared} bytes of shared memory")
