@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -54,3 +55,19 @@ def test_the_server_stays_on_this_machine_and_sends_nothing() -> None:
     assert "enableCORS" not in config["server"]
     assert {"light", "dark"} <= set(config["theme"])
     assert config["theme"]["codeFont"] == MONO
+
+
+def test_pandas_is_whole_before_the_first_figure() -> None:
+    """Plotly asks for it in sys.modules alone, where it stands half imported while another session's first table is
+    drawn: two tabs that open at once, and one of them fails.
+    """
+    program = "import sys, workbench.figures.base; assert hasattr(sys.modules['pandas'], 'Series')"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]

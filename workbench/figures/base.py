@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pandas  # noqa: F401  # whole before the first figure: Plotly uses it half imported by another session's table
 import plotly.graph_objects as go
 
 from workbench.theme import MONO, Palette
