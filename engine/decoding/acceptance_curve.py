@@ -15,6 +15,7 @@ import numpy as np
 from engine.decoding.best_first import BuiltTree, Candidates, grow
 from engine.step import VerifyStep
 
+MAX_DEPTHS = 64  # of a draft; what a record claims beyond is left out
 NOBODY = -1  # token where there is no candidate; no token has this id
 BUDGETS = (1, 2, 4, 7, 8, 12, 16, 24, 32, 48, 64)
 
@@ -35,7 +36,7 @@ class DraftedPlace:
         """Rank of the target's token at each depth that is known, 0 the best, None beyond the recorded candidates."""
         ranks: list[int | None] = []
         for row, token in zip(self.candidates.tokens, self.following, strict=False):
-            places = np.flatnonzero(row == token)
+            places = np.flatnonzero((row == token) & (row != NOBODY))
             ranks.append(int(places[0]) if len(places) else None)
         return tuple(ranks)
 
@@ -141,7 +142,7 @@ def _candidates(step: VerifyStep, request: int) -> Candidates | None:
     if not len(tokens) or len(tokens) != len(log_probs) or len(tokens) % (step.raw_bs * width):
         return None
     shape = (step.raw_bs, -1, width)
-    mine, ids = log_probs.reshape(shape)[request], tokens.reshape(shape)[request]
+    mine, ids = (part.reshape(shape)[request, :MAX_DEPTHS] for part in (log_probs, tokens))
     known = np.isfinite(mine)
     return Candidates(np.where(known, mine, -np.inf), np.where(known, ids, NOBODY))
 

@@ -75,6 +75,18 @@ def test_what_can_never_be_drafted_is_no_candidate() -> None:
     assert (walk.ranks, walk.stopped, walk.candidates) == ((0, None), 2, 1)
 
 
+def test_a_token_below_zero_has_no_rank() -> None:
+    """Only a damaged record emits one; it is not what stands where there is no candidate."""
+    step = drafted([10, -1], 2, [[-0.1, NEVER, NEVER], [NEVER] * 3, [NEVER] * 3])
+    assert drafted_places([step])[0].target_ranks == (0, None)
+
+
+def test_depths_that_no_drafter_has_are_left_out() -> None:
+    step = drafted([10, 21], 2, [[-0.1, -0.2, -0.3]] * 20_000)
+    step = replace(step, workbench=replace(step.workbench, draft_tokens=np.arange(60_000)))
+    assert len(drafted_places([step])[0].candidates.tokens) == 64
+
+
 def test_a_step_without_candidates_has_no_walk() -> None:
     assert walks_of(make_step(0)) == []
 

@@ -4,6 +4,7 @@ only when it runs.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -27,6 +28,7 @@ COMMANDS = (
 )
 INTERRUPTED = 130
 PIPE_CLOSED = 141
+UNWRITABLE = 2
 DEFECT = (
     70  # of this program; a plain traceback would end with 1, which means a fault in the recording
 )
@@ -48,6 +50,8 @@ def main() -> None:
     """Entry of the console script; the exit status is the command's, 2 for a wrong call, 130 after
     Ctrl-C.
     """
+    if sys.stdout is None:  # closed by the caller: nobody reads what would be printed
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # as long as the process lives
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a locale without … or ✖ must not end the command
             stream.reconfigure(errors="backslashreplace")
@@ -56,12 +60,23 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         status = INTERRUPTED
     except BrokenPipeError:
-        # without this the interpreter would complain once more while it flushes at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         status = PIPE_CLOSED
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename is not None:
+            status = _defect()
+        else:
+            _discard_output()
+            print(f"ddtree: standard output: {error.strerror}", file=sys.stderr)
+            status = UNWRITABLE
     except Exception as error:
         status = _usage_error(error) if hasattr(error, "exit_code") else _defect()
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _discard_output() -> None:
+    """What is left unwritten goes nowhere; the interpreter would complain once more while it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _usage_error(error: Any) -> int:
