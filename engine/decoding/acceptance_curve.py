@@ -15,7 +15,7 @@ import numpy as np
 from engine.decoding.best_first import BuiltTree, Candidates, grow
 from engine.step import VerifyStep
 
-MAX_DEPTHS = 64  # of a draft; what a record claims beyond is left out
+MAX_DEPTHS = 512  # of a draft; what a record claims beyond is left out
 NOBODY = -1  # token where there is no candidate; no token has this id
 BUDGETS = (1, 2, 4, 7, 8, 12, 16, 24, 32, 48, 64)
 

@@ -84,7 +84,7 @@ def test_a_token_below_zero_has_no_rank() -> None:
 def test_depths_that_no_drafter_has_are_left_out() -> None:
     step = drafted([10, 21], 2, [[-0.1, -0.2, -0.3]] * 20_000)
     step = replace(step, workbench=replace(step.workbench, draft_tokens=np.arange(60_000)))
-    assert len(drafted_places([step])[0].candidates.tokens) == 64
+    assert len(drafted_places([step])[0].candidates.tokens) == 512
 
 
 def test_a_step_without_candidates_has_no_walk() -> None:
