@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from engine.decoding.acceptance_benchmark import SETTINGS
+from engine.decoding.acceptance_benchmark import SETTINGS, bench_acceptance
 from engine.models.catalog import Target
 from engine.models.dflash import DFlash
-from engine.models.dflash_weights import save_dflash
+from engine.models.dflash_weights import load_dflash, save_dflash
 from engine.training.chat import chat_frame
 from engine.training.corpus import Corpus
 from engine.training.generate import generate
@@ -94,6 +94,12 @@ def train_drafter(
         "validation": asdict(trainer.history[-1]),
         "history": [[f.step, f.loss, f.accepted] for f in trainer.history if f.validation],
         "followed": followed_table(target, drafter, prompts, settings.answer_tokens),
+        "decoded": bench_acceptance(
+            target,
+            load_dflash(folder / "drafter", target.model),  # as it was saved
+            prompts,
+            new_tokens=settings.answer_tokens,
+        ),
     }
     (folder / "drafter" / "training.json").write_text(json.dumps(figures, indent=1) + "\n")
     return figures

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.decoding.acceptance_benchmark import SETTINGS
+from engine.decoding.acceptance_benchmark import SETTINGS, bench_acceptance
 from engine.decoding.engine import Engine
 from engine.decoding.settings import EngineConfig
 from engine.drafters.dflash import DFlashDrafter
@@ -72,6 +72,11 @@ def test_a_drafter_from_nothing_but_the_target(tmp_path, monkeypatch):
     assert set(made["followed"]["mean"]) == {name for name, _, _ in SETTINGS}
     assert set(made["followed"]["prompts"]) == {"One?", "Two."}
     drafter = load_dflash(tmp_path / "drafter", target().model)
+    decoded = made["decoded"]
+    assert set(decoded["prompts"]) == {"One?", "Two."}
+    assert set(decoded["same_text"].values()) == {2}
+    expected = bench_acceptance(target(), drafter, ["One?", "Two."], new_tokens=8)
+    assert expected["mean"] == decoded["mean"]
     assert drafter.config.block_size == 4
     assert drafter.config.target_layer_ids == (1,)
     assert any(getattr(figures, "validation", False) for figures in said)
