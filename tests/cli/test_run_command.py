@@ -116,8 +116,8 @@ def test_stopping_keeps_what_was_recorded(model: str, tmp_path: Path) -> None:
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     deadline = time.monotonic() + 90
-    while time.monotonic() < deadline and (not path.exists() or path.stat().st_size < 40_000):
-        time.sleep(0.02)
+    while time.monotonic() < deadline and (not path.exists() or path.stat().st_size < 15_000):
+        time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
