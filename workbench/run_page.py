@@ -50,7 +50,7 @@ def _draw_nothing() -> None:
     st.markdown("**Text**")
     st.info(
         "Nothing has run yet. Start a run on the left: plain decoding and DDTree appear here side by side, token by "
-        "token, and the recording opens in the inspector."
+        "token, then what the drafter believed; one click opens the recording in the inspector."
     )
     for job in store().running():
         st.button(

@@ -181,7 +181,7 @@ def _take(name: str, data: bytes) -> None:
     count = len(roles) if isinstance(roles, list) else len(snapshot.trace)
     st.success(
         for_markdown(
-            f"{name[:100]}: {count} steps, {len(snapshot.findings)} findings recorded in it"
+            f"{name[:100]}: {count} steps, {snapshot.num_findings} findings recorded in it"
         )
     )
     draw_line(load(traces.find(key, traces.entries()).path).headline)

@@ -18,9 +18,8 @@ class Walk:
     step: int
     rid: str
     depths: int  # that the drafter spoke about
-    ranks: tuple[
-        int | None, ...
-    ]  # of the target's token, 0 best, None: no candidate; up to the depth last asked
+    # Of the target's token, 0 best, None: no candidate; up to the depth last asked.
+    ranks: tuple[int | None, ...]
     chosen: tuple[str, ...]  # the target's token at each of these depths
     stopped: int | None  # depth that the walk ended at; None: it went to the end, or the text ended
     candidates: int = 1  # over all depths

@@ -34,11 +34,18 @@ def query_tile(head_dim: int, device: torch.device) -> int:
     """Rows of one program of SGLang's kernel there: its launch grid covers whole tiles of them."""
     if device.type != "cuda":
         return 64
-    major, _ = torch.cuda.get_device_capability(device)
-    if major == 9:
+    return query_tile_of(head_dim, torch.cuda.get_device_capability(device))
+
+
+def query_tile_of(head_dim: int, capability: tuple[int, int]) -> int:
+    """The same by compute capability, as SGLang 0.5.12 chooses it for heads of at most 256."""
+    major, minor = capability
+    if major == 9 or major == 11 or major > 12:
+        return 128
+    if major == 8 and minor not in (6, 9):
         return 128 if head_dim <= 128 else 64
-    if major == 8:
-        return 128 if head_dim <= 128 else 64
+    if major < 8 and head_dim > 128:
+        return 32
     return 64
 
 

@@ -26,9 +26,8 @@ class Committed:
     """What one request's commit left, as the device found it."""
 
     path: list[int]  # accepted nodes
-    same: (
-        Tensor  # bool [layers, len(path), q_len]: the new position holds what this node's row held
-    )
+    # Whether the new position holds what this node's row held.
+    same: Tensor  # bool [layers, len(path), q_len]
 
 
 def compact_and_trace(stages: Stages, pool: KVPool, slots: Tensor, path: list[int]) -> Committed:

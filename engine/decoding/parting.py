@@ -31,7 +31,7 @@ class Parting:
     # other token's share of the cumulative probability.
     margin: float
     # The two are its best two, within 4 units in the last place of the model's dtype; sampled: so many units in the
-    # last place of the largest logit, over the temperature.
+    # last place of the largest logit, over the temperature. In bfloat16 that is a tenth or more: the margin says more.
     near_tie: bool
 
     def __str__(self) -> str:

@@ -53,17 +53,12 @@ class EngineConfig:
     stages: Stages = CORRECT
 
     def __post_init__(self) -> None:
-        if self.budget < 1 or self.block_size < 2:
-            raise ValueError(
-                f"expected budget >= 1 and block_size >= 2, found {self.budget} and {self.block_size}"
-            )
-        if self.topk is not None and self.topk < 1:
-            raise ValueError(f"topk: expected at least 1, or None for no cap, found {self.topk}")
-
-        if self.max_depth is not None and self.max_depth < 1:
-            raise ValueError(
-                f"max_depth: expected at least 1, or None for no cap, found {self.max_depth}"
-            )
+        for name, least in (("budget", 1), ("block_size", 2)):
+            if (found := getattr(self, name)) < least:
+                raise ValueError(f"{name}: expected at least {least}, found {found}")
+        for name in ("topk", "max_depth"):
+            if (found := getattr(self, name)) is not None and found < 1:
+                raise ValueError(f"{name}: expected at least 1, or no cap, found {found}")
 
     @property
     def q_len(self) -> int:

@@ -11,7 +11,7 @@ from engine.drafters.base import Drafter
 from engine.drafters.dflash import DFlashDrafter
 from engine.drafters.oracle import OracleDrafter
 from engine.drafters.prompt_lookup import PromptLookupDrafter
-from engine.models.catalog import Target
+from engine.models.catalog import Target, source_of
 from engine.models.dflash import DFlash
 from engine.models.dflash_weights import load_dflash
 
@@ -24,6 +24,7 @@ def dflash_folder(name: str, model: str) -> Path:
     if name == "dflash":
         if model in BUNDLED:
             return Path(str(files("fixtures"))) / "drafters" / model
+        source_of(model)  # a name that is no model's is said first
         raise ValueError(
             f"drafter dflash: expected a model that one is bundled with ({', '.join(BUNDLED)}), found {model}. "
             f"Either give a DFlash folder, or train one with ddtree train-drafter, or choose oracle or prompt-lookup."

@@ -39,8 +39,10 @@ def minimize(
     """
     causes = check_trace(steps).causes
     wanted = [c for c in causes if diagnosis in (None, c.diagnosis)]
+    if not causes:
+        raise ValueError("expected steps with a fault, found none")
     if not wanted:
-        known = ", ".join(sorted({str(c.diagnosis) for c in causes})) or "none"
+        known = ", ".join(sorted({str(c.diagnosis) for c in causes}))
         raise ValueError(
             f"diagnosis: expected one that these steps have ({known}), found {diagnosis}"
         )

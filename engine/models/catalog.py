@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 import torch
@@ -20,6 +21,15 @@ __all__ = ["ModelUnavailable", "Target", "cache_folder", "load_target", "resolve
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "merges.txt", "tokenizer.model"]
+
+
+class Source(StrEnum):
+    """Where a model comes from."""
+
+    BUILTIN = "built-in"
+    FOLDER = "folder"
+    GGUF = "gguf"
+    HUB = "hub"
 
 
 @dataclass(frozen=True)
@@ -39,15 +49,27 @@ def resolve_model(spec: str, *, progress: ProgressFn | None = None) -> Path:
     A GGUF file is converted once, into a cache entry named by its content. Raises ModelUnavailable
     if a download fails, ValueError for anything else that isn't a model.
     """
-    if spec in BUILTIN:
+    source, path = source_of(spec), expanded(spec)
+    if source is Source.BUILTIN:
         return resolve_builtin(BUILTIN[spec], progress)
-    path = expanded(spec)
-    if spec and path.is_dir():  # an empty name would be the working folder
+    if source is Source.FOLDER:
         return _checked_folder(path)
-    if path.is_file() and path.suffix == ".gguf":
+    if source is Source.GGUF:
         return _converted(path, progress)
+    return _from_hub(spec)
+
+
+def source_of(spec: str) -> Source:
+    """Where a model comes from; nothing is loaded. Raises ``ValueError`` for what is no model's name."""
+    path = expanded(spec)
+    if spec in BUILTIN:
+        return Source.BUILTIN
+    if spec and path.is_dir():  # an empty name would be the working folder
+        return Source.FOLDER
+    if path.is_file() and path.suffix == ".gguf":
+        return Source.GGUF
     if HUB_ID.fullmatch(spec) and path.suffix != ".gguf":
-        return _from_hub(spec)
+        return Source.HUB
     raise ValueError(
         f"model {spec!r}: expected {' or '.join(BUILTIN)}, a Hugging Face folder, a .gguf file "
         f"or org/name, found none of these"

@@ -22,9 +22,8 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """The same on ``device``. Doesn't wait: a host tensor may be freed or changed at once."""
-    return tensor.to(
-        device, non_blocking=True
-    )  # of pageable memory, which is read before this returns
+    # Pageable memory is read before this returns.
+    return tensor.to(device, non_blocking=True)
 
 
 def to_host(tensor: Tensor) -> Tensor:

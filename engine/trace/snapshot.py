@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from engine.checks.finding import Finding
+from engine.checks.finding import Finding, Verdict
 from engine.step import Extras, VerifyStep
 from engine.trace import archive
 from engine.trace.arrow_file import ArrowFile, MemoryBytes
@@ -40,7 +40,7 @@ class SnapshotSummary:
 
     chosen: tuple[int, ...]
     context: tuple[int, ...]
-    findings: int
+    findings: int  # without the checks that were skipped
     included: tuple[str, ...]
     left_out: tuple[str, ...]
     members: tuple[tuple[str, int], ...]  # name, bytes before compression
@@ -53,8 +53,13 @@ class Snapshot:
 
     manifest: dict[str, Any]
     trace: Trace
-    findings: tuple[Finding, ...]
+    findings: tuple[Finding, ...]  # with the checks that were skipped
     report_html_present: bool
+
+    @property
+    def num_findings(self) -> int:
+        """Without the checks that were skipped."""
+        return _found(self.findings)
 
 
 def export_snapshot(
@@ -166,7 +171,13 @@ def _build(
     data = archive.pack(members)
     sizes = tuple((name, len(content)) for name, content in members.items())
     included, left_out = tuple(manifest["included"]), tuple(manifest["left_out"])
-    return data, SnapshotSummary(chosen, context, len(kept), included, left_out, sizes, len(data))
+    return data, SnapshotSummary(
+        chosen, context, _found(kept), included, left_out, sizes, len(data)
+    )
+
+
+def _found(findings: Sequence[Finding]) -> int:
+    return sum(finding.verdict is not Verdict.SKIPPED for finding in findings)
 
 
 def choose(

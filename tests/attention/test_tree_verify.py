@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.attention.tree_verify import tree_verify_attention
-from engine.attention.tree_verify_plan import Plan, make_plan
+from engine.attention.tree_verify_plan import Plan, make_plan, query_tile_of
 from engine.attention.tree_verify_torch import tree_verify_torch
 from tests.attention.verify_inputs import Sizes, make_inputs, poisoned
 
@@ -259,6 +259,17 @@ def test_the_twin_serves_where_no_gpu_is() -> None:
 def test_shapes_that_are_not_covered(sizes: Sizes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         kernel(**make_inputs(sizes))
+
+
+@pytest.mark.parametrize(
+    ("capability", "narrow", "wide"),
+    [((9, 0), 128, 128), ((8, 0), 128, 64), ((8, 6), 64, 64), ((8, 9), 64, 64), ((7, 5), 64, 32),
+     ((10, 0), 64, 64), ((12, 0), 64, 64)],
+)  # fmt: skip
+def test_rows_of_a_program_of_sglang(capability: tuple[int, int], narrow: int, wide: int) -> None:
+    """``_get_block_sizes_for_extend_attention`` of 0.5.12, heads of at most 128 and of at most 256."""
+    assert [query_tile_of(dim, capability) for dim in (64, 128)] == [narrow] * 2
+    assert [query_tile_of(dim, capability) for dim in (192, 256)] == [wide] * 2
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])

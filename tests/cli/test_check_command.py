@@ -169,6 +169,17 @@ def test_directory_of_unrelated_recordings(clean, faulty, tmp_path):
     assert [head.split(":")[0] for head in heads] == ["clean.jsonl", "faulty.jsonl"]
 
 
+def test_recordings_in_folders_inside_are_named(clean, faulty, tmp_path):
+    """They are another run's: not read, but said, since "nothing wrong" would be read as of all."""
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    faulty.rename(tmp_path / "deep" / "er" / "faulty.jsonl")
+    done = ddtree("check", tmp_path, cwd=tmp_path, status=0)
+    assert done.stdout.startswith("clean.jsonl: ")
+    folder = tmp_path / "deep" / "er"
+    assert done.stderr == f"{folder}: holds recordings too; they are not read unless it is named\n"
+    assert ddtree("check", folder, cwd=tmp_path, status=1).stderr == ""
+
+
 def test_empty_directory(tmp_path):
     done = ddtree("check", tmp_path, cwd=tmp_path, status=2)
     assert "expected 1 … 1024 files *.ddtree.arrow or *.jsonl, found 0" in done.stderr

@@ -92,7 +92,9 @@ def test_a_recording_is_never_overwritten(model: str, tmp_path: Path) -> None:
     [
         (("--fault", "nonsense"), "fault: expected one of verify-width"),
         (("--fault", "stale-mask"), "needs replay mode"),
-        (("--budget", "0"), "budget >= 1"),
+        (("--budget", "0"), "budget: expected at least 1, found 0"),
+        (("--block-size", "1"), "block_size: expected at least 2, found 1"),
+        (("--topk", "-1"), "topk: expected at least 1, or no cap, found -1"),
         (("--model", "no/such/model/here"), "expected smollm2"),
         (("--max-new-tokens", "100000"), "positions"),
     ],

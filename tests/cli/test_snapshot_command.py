@@ -12,6 +12,7 @@ import zipfile
 
 import pytest
 
+from engine.checks.finding import Verdict
 from engine.trace import TraceHeader, TraceWriter, open_trace
 from engine.trace.snapshot import import_snapshot
 from tests.trace.examples import example_step
@@ -58,6 +59,12 @@ def test_first_faulty_step_of_each_cause(story, tmp_path):
     assert read.report_html_present
     size = (tmp_path / "s.zip").stat().st_size
     assert done.stdout.startswith(f"s.zip: {size:,} bytes; 2 chosen steps, 1 as context")
+    verdicts = [finding.verdict for finding in read.findings]
+    found = len(verdicts) - verdicts.count(Verdict.SKIPPED)
+    assert 0 < found < len(verdicts)
+    assert f", {found} findings\n" in done.stdout  # a skipped check found nothing
+    shown = ddtree("snapshot", "show", "s.zip", cwd=tmp_path, status=0).stdout
+    assert shown.startswith(f"s.zip: 3 steps, {found} findings")
     assert "left out: token texts" in done.stdout
 
 

@@ -22,8 +22,6 @@ from engine.decoding.accept import Sampler
 from engine.decoding.best_first import _sorted_candidates, top_candidates
 from engine.decoding.engine import Engine
 from engine.decoding.plain import decode_plain
-from engine.decoding.record import Recorder
-from engine.decoding.reference import ReferenceModel
 from engine.decoding.settings import Backend, EngineConfig, Graph
 from engine.drafters.base import Drafter
 from engine.drafters.dflash import DFlashDrafter
@@ -37,6 +35,7 @@ from engine.models.dflash import DFlash
 from engine.models.dflash_tiny import random_dflash
 from engine.models.tiny import random_decoder
 from engine.step import VerifyStep, same_record
+from tests.decoding.runs import run_engine
 from tests.pretend_device import DEVICE, PretendDevice, There, moved
 
 PROMPTS = ([3, 1, 4, 1, 5], [9, 2], [6, 5, 3, 5, 8, 9, 7])
@@ -104,20 +103,8 @@ def decode(
         list(decode_plain(target, f"r{i}", prompt, new_tokens, sampler=case.config.sampler))
         for i, prompt in enumerate(prompts)
     ]
-    engine = Engine(target, drafter_of(case, target, dflash), case.config)
-    reference, recorder = ReferenceModel(target), Recorder(target, case.config, "tiny")
-    states, steps = [], []
-    for i, prompt in enumerate(prompts):
-        reference.start(f"r{i}", prompt)
-        states.append(engine.add(f"r{i}", prompt, new_tokens))
-    while engine.running:
-        result = engine.step()
-        logits = []
-        for request, path in zip(result.requests, result.accepted, strict=True):
-            logits.append(reference.verify(request.rid, request.tree, request.prefix_len))
-            reference.commit(request.rid, path)
-        steps.append(recorder.record(len(steps), result, logits))
-    assert engine.allocator.available == engine.pool.num_slots - 1, "slots leaked"
+    drafter = drafter_of(case, target, dflash)
+    states, steps = run_engine(target, case.config, prompts, new_tokens, drafter=drafter)
     return Texts(plain, [state.output for state in states], steps)
 
 

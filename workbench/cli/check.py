@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from workbench.cli.failures import UNREADABLE, complain
-from workbench.cli.inputs import open_inputs
+from workbench.cli.inputs import open_inputs, unread_below
 
 if TYPE_CHECKING:
     from engine.checks.registry import Report
@@ -44,6 +44,10 @@ def check(
     Exit status 0: nothing at fault; 1: at least one fault; 2: an input could not be read.
     """
     status = 0
+    for folder in filter(None, map(unread_below, paths)):
+        complain(
+            ValueError(f"{folder}: holds recordings too; they are not read unless it is named")
+        )
     for path, opened in open_inputs(paths):
         if isinstance(opened, Exception):
             complain(opened)

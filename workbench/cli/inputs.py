@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from engine.trace import Trace
 
+LOOKED_INTO = 1000  # folders
+SUFFIXES = (".ddtree.arrow", ".jsonl", ".ddtree.zip")
 Opened = tuple[Path, "Trace | Exception"]
 
 
@@ -42,6 +46,15 @@ def _directory(path: Path) -> list[Opened]:
     if merged is not None and not isinstance(merged[1], Exception):
         return [merged, *map(_opened, snapshots)]
     return [*map(_opened, files), *map(_opened, snapshots)]
+
+
+def unread_below(path: Path) -> Path | None:
+    """A folder inside a directory that holds recordings too: those are read only where it is named."""
+    for folder, inside, names in islice(os.walk(path), LOOKED_INTO):
+        inside.sort()
+        if Path(folder) != path and any(name.endswith(SUFFIXES) for name in names):
+            return Path(folder)
+    return None
 
 
 def _has_traces(path: Path) -> bool:

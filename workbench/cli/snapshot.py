@@ -75,7 +75,7 @@ def show(path: Annotated[Path, typer.Argument(help="A snapshot.")]) -> None:
 
         snapshot = import_snapshot(path)
         manifest = snapshot.manifest
-        print(f"{path.name}: {len(snapshot.trace)} steps, {len(snapshot.findings)} findings")
+        print(f"{path.name}: {len(snapshot.trace)} steps, {snapshot.num_findings} findings")
         for name in ("created", "included", "left_out", "versions", "selection"):
             print(f"  {name}: {printable(_words(manifest.get(name)))}")
         print(f"  report: {'yes' if snapshot.report_html_present else 'no'}")
