@@ -15,7 +15,7 @@ import numpy as np
 from engine.layout import HIDDEN, VISIBLE, Cells, Geometry, MaskKind, MaskView
 from engine.lazy import lazy
 from engine.step import Int64, VerifyStep
-from engine.tree import ROOT, DraftTree
+from engine.tree import DraftTree
 
 PREFIX_SKIPPING = (
     "triton",
@@ -126,18 +126,13 @@ class Oracle:
         window, seen = self.step.config.sliding_window, self.trees[request].paths[:count]
         if window is not None:
             seen = tuple(path[-window:] for path in seen)
-        rows: list[bytearray] = []
+        block = bytearray(q_len * q_len)
         for node, path in enumerate(seen):
-            # A node sees what its parent sees, and itself; with a window, or a parent that has no row, each is marked.
-            inherits = window is None and len(path) > 1 and path[-2] < node
-            row = rows[path[-2]].copy() if inherits else bytearray(q_len)
-            for other in path[-1:] if inherits else path:
+            for other in path:
                 if other < count:
-                    row[other] = VISIBLE
-            rows.append(row)
-        block = bytearray().join(rows).ljust(q_len * q_len, b"\0")
-        for row_number in range(count, q_len):
-            block[row_number * q_len + row_number] = VISIBLE
+                    block[node * q_len + other] = VISIBLE
+        for row in range(count, q_len):
+            block[row * q_len + row] = VISIBLE
         return np.frombuffer(block, np.int8).reshape(q_len, q_len)
 
     def intended(self, request: int) -> MaskView:
@@ -167,19 +162,14 @@ class Oracle:
     def links(self, request: int) -> tuple[Int64, Int64]:
         """``(retrieve_next_token, retrieve_next_sibling)`` of the real nodes: first child, next sibling, or -1."""
         count = self.num_verified(request)
-        links = np.full((2, count), -1, np.int64)
         next_token, next_sibling = [-1] * count, [-1] * count
-        youngest = [-1] * count  # child of each node so far
-        for node, parent in enumerate(self.trees[request].parents[:count].tolist()):
-            if node == ROOT or not 0 <= parent < count:
-                continue
-            if youngest[parent] < 0:
-                next_token[parent] = node
-            else:
-                next_sibling[youngest[parent]] = node
-            youngest[parent] = node
-        links[:] = next_token, next_sibling
-        return links[0], links[1]
+        for node, everyone in enumerate(self.trees[request].children[:count]):
+            below = [child for child in everyone if child < count] if everyone else []
+            if below:
+                next_token[node] = below[0]
+            for left, right in pairwise(below):
+                next_sibling[left] = right
+        return np.array(next_token, np.int64), np.array(next_sibling, np.int64)
 
     def accepted_nodes(self, request: int, target_predict: Int64) -> list[int]:
         """Longest path from the root whose every node is what its parent's row predicts.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from operator import attrgetter
@@ -76,24 +76,6 @@ class Spec:
             effect=effect,
             **details,
         )
-
-
-class Runnable:
-    """Which checks can run on a step, found out once for all steps that record the same fields."""
-
-    def __init__(self, specs: Sequence[Spec]) -> None:
-        self._specs = tuple(specs)
-        paths = {path for spec in specs for part in spec.parts for path in part}
-        self._getters = tuple(map(_getter, sorted(paths)))
-        self._known: dict[tuple[bool, ...], tuple[Spec, ...]] = {}
-
-    def __call__(self, step: VerifyStep) -> tuple[Spec, ...]:
-        """Checks whose :meth:`Spec.can_run` holds, in their order."""
-        present = [get(step) is not None for get in self._getters]
-        key = (step.world_size < 2, rows_known(step), *present)
-        if key not in self._known:
-            self._known[key] = tuple(spec for spec in self._specs if spec.can_run(step))
-        return self._known[key]
 
 
 def lookup(step: VerifyStep, path: str) -> Any:

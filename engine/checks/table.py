@@ -26,7 +26,6 @@ from engine.checks import (
     write_slots,
 )
 from engine.checks.context import Spec
-from engine.checks.spec import Runnable
 
 CHECKS: tuple[Spec, ...] = (
     Spec(
@@ -154,5 +153,3 @@ CHECKS: tuple[Spec, ...] = (
         "I22", "reference", (("reference.target_predict", "outcome.target_predict"),), reference.run
     ),
 )
-
-runnable = Runnable(CHECKS)

@@ -10,7 +10,7 @@ from engine.checks.context import Damage, Spec, StepContext
 from engine.checks.finding import Finding, Verdict
 from engine.checks.judge import judge
 from engine.checks.rank_groups import RankGroups
-from engine.checks.table import CHECKS, runnable
+from engine.checks.table import CHECKS
 from engine.step import VerifyStep
 
 
@@ -40,7 +40,6 @@ class TraceChecker:
     def __init__(self) -> None:
         self._findings: list[list[Finding]] = []  # of each step fed
         self._ran: set[str] = set()
-        self._runnable: tuple[Spec, ...] = ()  # on the step before
         self._first: VerifyStep | None = None
         self._steps = 0
         self._recent: dict[int, list[StepContext]] = {}  # by rank: the last two step numbers
@@ -58,9 +57,11 @@ class TraceChecker:
         for rid, check in damaged_requests(context).items():
             damaged.setdefault(rid, Damage(check, step.step))
         self._findings.append(findings)
-        if (checks := runnable(step)) != self._runnable:
-            self._ran |= {spec.id for spec in checks if not spec.needs_ranks}
-            self._runnable = checks
+        self._ran |= {
+            spec.id
+            for spec in CHECKS
+            if spec.id not in self._ran and not spec.needs_ranks and spec.can_run(step)
+        }
         self._ranks.add(context, findings)
         apart = self._ranks.take_complete(step)
         self._first = self._first or step

@@ -8,6 +8,7 @@ together, and that each holds neither more nor less than it claims. Not covered:
 from __future__ import annotations
 
 from functools import cache
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from engine.trace.ipc import BatchLayout
 Pair = tuple[memoryview, memoryview]
 EMPTY = memoryview(b"")
 # Before the bytes of each buffer of a compressed batch: their number when decompressed, or that they are as they are.
-CLAIM_SIZE, AS_IT_IS = 8, -1
+CLAIM, AS_IT_IS = Struct("<q"), -1
 
 
 def buffers_of(layout: BatchLayout, body: memoryview, count: int | None = None) -> list[memoryview]:
@@ -32,14 +33,13 @@ def buffers_of(layout: BatchLayout, body: memoryview, count: int | None = None) 
     offsets, lengths = layout.offsets, layout.lengths[:count]
     filled = np.flatnonzero(lengths)
     starts, ends = offsets[filled], offsets[filled] + lengths[filled]
-    head = 0 if layout.codec is None else CLAIM_SIZE
+    head = 0 if layout.codec is None else CLAIM.size
     if len(filled):
         _check_places(starts, lengths[filled], head, len(body))
     buffers, left = [EMPTY] * len(lengths), limits.MAX_INFLATED_BYTES
     inflated: dict[int, Pair] = {}  # by claim: the last buffer packed, and decompressed
-    claims = _claims(body, starts) if head else [AS_IT_IS] * len(filled)
-    places = zip(filled.tolist(), starts.tolist(), ends.tolist(), claims, strict=True)
-    for number, start, end, claim in places:
+    for number, start, end in zip(filled.tolist(), starts.tolist(), ends.tolist(), strict=True):
+        claim = CLAIM.unpack_from(body, start)[0] if head else AS_IT_IS
         if claim == AS_IT_IS:
             buffers[number] = body[start + head : end]
             continue
@@ -54,15 +54,6 @@ def buffers_of(layout: BatchLayout, body: memoryview, count: int | None = None) 
             twin = inflated[claim] = packed, _inflate(layout.codec, packed, claim)
         buffers[number] = twin[1]
     return buffers
-
-
-def _claims(body: memoryview, starts: Int64) -> list[int]:
-    """What stands before the buffers that start there; starts are multiples of 8, as is the body's own."""
-    if not len(starts):
-        return []
-    words = np.frombuffer(body, "<i8", len(body) // CLAIM_SIZE)
-    claims: list[int] = words[starts // CLAIM_SIZE].tolist()
-    return claims
 
 
 def _check_places(starts: Int64, lengths: Int64, head: int, size: int) -> None:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from engine.checks.context import StepContext, lookup
 from engine.checks.registry import CHECKS, TraceChecker, check_step, check_trace
-from engine.checks.table import runnable
 from engine.step import Config, Request, Source, TreeRecord, VerifyStep
 from tests.checks.build import batch, clean_steps, findings, skipped, spoil
 from tests.checks.test_mask_content import old_block, second_step
@@ -45,19 +44,6 @@ def test_order_and_names() -> None:
     numbers = [int(spec.id[1:]) for spec in CHECKS]
     assert numbers == sorted(set(numbers))
     assert {spec.id: spec.name for spec in CHECKS} == NAMES
-
-
-REQUIRED = {"requests.tree"}
-FIELDS = sorted({path for spec in CHECKS for part in spec.parts for path in part} - REQUIRED)
-
-
-@given(st.lists(st.sampled_from(FIELDS), max_size=12), st.sampled_from([1, 2]))
-def test_runnable_is_what_can_run(lacking: list[str], world_size: int) -> None:
-    """The answer for steps with the same fields is kept: it is that of each check by itself."""
-    step, requests = batch(), range(len(batch().requests))
-    places = (path.replace("requests.", f"requests.{i}.") for path in lacking for i in requests)
-    step = spoil(step, ("world_size", world_size), *((place, None) for place in places))
-    assert runnable(step) == tuple(spec for spec in CHECKS if spec.can_run(step))
 
 
 def test_findings_come_in_the_order_of_the_checks() -> None:
