@@ -11,8 +11,8 @@ import torch
 
 MAX_SPLITS = 16  # the merge loads all parts of a row at once
 LEAST_KEYS = 64
-# Of writing and reading one number of a part's sums, in walks of a program over its whole prefix: 8 bytes at 4 TB/s
-# over the 85 µs of a walk over 4096 keys, both on an H200.
+# Of writing and reading one number of a part's sums, in walks of a program over its whole prefix of, say, 4096 keys: 8
+# bytes at 4 TB/s against 1.33 µs a tile of 64 keys (42.7 µs for 32 tiles with all keys in L2), on an H200.
 MERGE_COST = 2.4e-8
 
 
