@@ -109,6 +109,7 @@ def test_autoregressive_records_nothing(tmp_path: Path) -> None:
             {"drafter": "x"},
             "drafter: expected one of dflash, oracle, prompt-lookup or a DFlash folder with config.json, found 'x'",
         ),
+        ({"drafter": "dflash", "model": "nosuch"}, "model 'nosuch': expected smollm2, a Hugging"),
         (
             {"drafter": "dflash", "model": "org/other"},
             r"drafter dflash: expected a model that one is bundled with \(smollm2\), found org/other\. Either give",
