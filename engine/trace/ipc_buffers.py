@@ -19,7 +19,7 @@ from engine.trace import limits
 from engine.trace.errors import FieldProblem
 from engine.trace.ipc import BatchLayout
 
-Pair = tuple[memoryview, memoryview]
+Pair = tuple[bytes, memoryview]
 EMPTY = memoryview(b"")
 # Before the bytes of each buffer of a compressed batch: their number when decompressed, or that they are as they are.
 CLAIM, AS_IT_IS = Struct("<q"), -1
@@ -47,7 +47,7 @@ def buffers_of(layout: BatchLayout, body: memoryview, count: int | None = None) 
         if left < 0:
             most = limits.MAX_INFLATED_BYTES
             raise FieldProblem(f"at most {most} bytes decompressed", f"a claim of {claim}")
-        packed = body[start + head : end]
+        packed = body[start + head : end].tobytes()
         # Slots of the prefixes and ``kv_indices`` often hold the same: equal bytes are decompressed once.
         twin = inflated.get(claim)
         if twin is None or twin[0] != packed:
@@ -65,7 +65,7 @@ def _check_places(starts: Int64, lengths: Int64, head: int, size: int) -> None:
         raise FieldProblem("buffers inside the message", "one outside")
 
 
-def _inflate(name: str | None, data: memoryview, length: int) -> memoryview:
+def _inflate(name: str | None, data: bytes, length: int) -> memoryview:
     codec: Any = _codec(name)
     if length < 0:
         raise FieldProblem("lengths of buffers", str(length))
@@ -82,7 +82,7 @@ def _codec(name: str | None) -> Any:
     return pa.Codec(name)
 
 
-def _suffices(codec: Any, data: memoryview, length: int) -> bool:
+def _suffices(codec: Any, data: bytes, length: int) -> bool:
     try:
         codec.decompress(data, length)
     except OSError:
