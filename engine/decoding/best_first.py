@@ -6,7 +6,8 @@ non-increasing and parents come before children. Ties go to the lexicographicall
 before its extensions), equal logits rank by token id: the tree is a function of the logits alone.
 
 Covered: exact, deterministic, any budget; as options of other engines, a cap on the ranks that a depth may use (top-k),
-one on the depth, and a spine: the chain of best tokens is in the tree before anything else. Not covered: on the device.
+one on the depth, and a spine: the chain of best tokens is in the tree before anything else. Not covered: on the device
+(:mod:`engine.decoding.device_tree`).
 """
 
 from __future__ import annotations
