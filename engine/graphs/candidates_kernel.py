@@ -1,7 +1,7 @@
 """Triton kernels of the best tokens of each row of logits: maxima of groups, then the best of the best groups.
 
-A logit and its token become one 64-bit key: equal logits order by token, so no two keys are equal. The K best keys of a
-row then lie in the K groups with the largest maxima, and a second pass needs no more than those, whatever the row holds.
+A logit and its token become one 64-bit key: equal logits order by token, so no two keys are equal. The K best keys of
+a row then lie in the K groups with the largest maxima, and a second pass needs those alone, whatever the row holds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LOW_WORD = tl.constexpr(0x7FFFFFFF)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _keys(value, token):  # type: ignore[no-untyped-def]
+def _keys(value: tl.tensor, token: tl.tensor):  # type: ignore[no-untyped-def]
     """int64 keys that ascend with float32 ``value`` and descend with int32 ``token``."""
     value = tl.where(value == 0.0, 0.0, value)  # -0.0 equals 0.0
     bits = value.to(tl.int32, bitcast=True)

@@ -31,7 +31,7 @@ def norm_rows(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def gate_rows(gate_up, out, width, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Grid (rows, blocks of ``BLOCK`` columns). ``gate_up`` [rows, 2 * width]: silu of its first half times the rest."""
+    """Grid (rows, blocks of ``BLOCK`` columns). ``gate_up`` [rows, 2 * width]: silu of a half times the other."""
     row = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     there = at < width

@@ -1,7 +1,7 @@
 """The acceptance walk and the KV compaction on the device: which rows the target chose, and their memory moved up.
 
-Greedy: a row's choice is an argmax, made before. Covered: any tree of :mod:`engine.decoding.device_tree`, padded batches.
-Not covered: duplicate siblings, which no builder here makes (the walk over links takes the first of them).
+Greedy: a row's choice is an argmax, made before. Covered: any tree of :mod:`engine.decoding.device_tree`, padded
+batches. Not covered: duplicate siblings, which no builder here makes (the walk over links takes the first of them).
 """
 
 from __future__ import annotations

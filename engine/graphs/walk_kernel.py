@@ -98,7 +98,10 @@ def compact_pools(  # type: ignore[no-untyped-def]
     STEPS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Grid (layers, captured, 2 * blocks): keys or values of some columns of a layer. All are read before any is written."""
+    """Grid (layers, captured, 2 * blocks): keys or values of some columns of a layer.
+
+    All are read before any is written.
+    """
     layer, request = tl.program_id(0).to(tl.int64), tl.program_id(1)
     column = tl.program_id(2) // 2 * BLOCK + tl.arange(0, BLOCK)
     place = tl.arange(0, STEPS)

@@ -1,0 +1,173 @@
+"""Steps on the device decode what plain decoding decodes, with the trees, rows and masks of the host's engine.
+
+Run: pytest tests/graphs/test_engine.py
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from engine.decoding.accept import Sampler
+from engine.decoding.engine import Engine
+from engine.decoding.plain import decode_plain
+from engine.decoding.settings import EngineConfig, FinishReason
+from engine.drafters.dflash import DFlashDrafter
+from engine.graphs.engine import GraphEngine
+from engine.models.decoder import Decoder
+from engine.models.dflash import DFlash
+from engine.models.dflash_tiny import random_dflash
+from engine.models.tiny import random_decoder
+
+GPU = pytest.param(
+    "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+)
+PROMPTS = {"a": [1, 5, 9, 4], "b": [7, 3], "c": [2, 2, 8, 6, 6, 1, 3]}
+
+
+def models(family: str, device: str, **options: object) -> tuple[Decoder, DFlash]:
+    target = random_decoder(family, seed=7, **options).to(device)  # type: ignore[arg-type]
+    return target, random_dflash(target, seed=3)
+
+
+def config(**options: object) -> EngineConfig:
+    chosen = {"budget": 11, "topk": None, "block_size": 6, "max_context": 90, "max_requests": 3}
+    return EngineConfig(**(chosen | options))  # type: ignore[arg-type]
+
+
+def plain(target: Decoder, prompt: list[int], count: int, stop: tuple[int, ...] = ()) -> list[int]:
+    return list(decode_plain(target, "r", prompt, count, sampler=Sampler(), stop=stop))
+
+
+@pytest.mark.parametrize("device", ["cpu", GPU])
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+@pytest.mark.parametrize("drafted", [False, True])
+def test_texts_are_plain_decodings(device: str, family: str, drafted: bool) -> None:
+    target, drafter = models(family, device)
+    engine = GraphEngine(target, drafter if drafted else None, config())
+    states = [engine.add(rid, prompt, 20 + len(prompt)) for rid, prompt in PROMPTS.items()]
+    steps = 0
+    while engine.running:
+        engine.step()
+        steps += 1
+    for state, prompt in zip(states, PROMPTS.values(), strict=True):
+        assert state.output == plain(target, prompt, 20 + len(prompt))
+        assert state.finished is FinishReason.LENGTH
+    assert steps <= 27
+    assert engine.allocator.available == 3 * (90 + engine.q_len)
+
+
+@pytest.mark.parametrize("device", ["cpu", GPU])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"topk": 2}, {"budget": 1}, {"budget": 30, "block_size": 8}, {"topk": 1, "budget": 5}],
+)
+def test_steps_are_the_host_engines(device: str, options: dict[str, int]) -> None:
+    """Trees, rows, masks, offsets, choices and paths of every step, side by side with the eager engine."""
+    target, drafter = models("llama", device)
+    settings = config(**options)
+    device_engine = GraphEngine(target, drafter, settings)
+    host_drafter = DFlashDrafter(drafter, target, block_size=settings.block_size)
+    host = Engine(target, host_drafter, settings)
+    for rid, prompt in PROMPTS.items():
+        device_engine.add(rid, prompt, 16)
+        host.add(rid, prompt, 16)
+    while host.running:
+        running = len(host.running)
+        step = device_engine.verify()
+        tree, layout, walked = step.tree, step.layout, step.walked
+        assert tree is not None
+        assert step.predict is not None
+        trees = [tree.parents.clone(), tree.tokens.clone(), tree.counts.clone()]
+        rows = layout.input_ids.clone(), layout.positions.clone()
+        device_engine.commit(step)
+        wanted = host.step()
+        q_len, cells = settings.q_len, len(wanted.inputs.attention.custom_mask)
+        for i, built in enumerate(wanted.built):
+            count = int(trees[2][i])
+            assert trees[0][i, :count].tolist() == built.tree.parents.tolist()
+            assert trees[1][i, :count].tolist() == built.tree.tokens.tolist()
+            assert [n for n in walked.path[i].tolist() if n >= 0] == wanted.accepted[i]
+        for found, expected in zip(
+            rows, (wanted.inputs.input_ids, wanted.inputs.positions), strict=True
+        ):
+            assert found[: running * q_len].tolist() == expected.tolist()
+        assert layout.custom_mask[:cells].tolist() == wanted.inputs.attention.custom_mask.tolist()
+        assert (
+            layout.mask_indptr[: running + 1].tolist()
+            == wanted.inputs.attention.mask_indptr.tolist()
+        )
+        for i, built in enumerate(wanted.built):
+            live = slice(i * q_len, i * q_len + built.tree.num_nodes)
+            assert step.predict[live].tolist() == wanted.target_predict[live].tolist()
+
+
+@pytest.mark.parametrize("device", ["cpu", GPU])
+def test_stop_tokens_and_requests_that_come_and_go(device: str) -> None:
+    target, drafter = models("llama", device)
+    text = plain(target, PROMPTS["a"], 30)
+    stop = next(t for place, t in enumerate(text) if place > 4 and t not in text[:place])
+    engine = GraphEngine(target, drafter, config(stop=(stop,), captured_bs=(1, 2, 4)))
+    first = engine.add("a", PROMPTS["a"], 40)
+    engine.step()
+    others = [engine.add(rid, PROMPTS[rid], 9) for rid in ("b", "c")]
+    while engine.running:
+        engine.step()
+    again = engine.add("a2", PROMPTS["a"], 40)
+    while engine.running:
+        engine.step()
+    assert first.output == again.output == plain(target, PROMPTS["a"], 40, (stop,))
+    assert first.finished is FinishReason.STOP
+    for state, rid in zip(others, ("b", "c"), strict=True):
+        assert state.output == plain(target, PROMPTS[rid], 9, (stop,))
+
+
+def test_the_end_of_the_context() -> None:
+    target, drafter = models("llama", "cpu")
+    engine = GraphEngine(target, drafter, config(max_context=30))
+    state = engine.add("a", PROMPTS["a"], 100)
+    while engine.running:
+        engine.step()
+    assert state.finished is FinishReason.CONTEXT
+    assert state.prefix_len <= 30
+    assert state.output == plain(target, PROMPTS["a"], len(state.output))
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"layer_types": ("sliding_attention", "full_attention"), "sliding_window": 5},
+        {"qk_norm": False, "draft_vocab_size": 20},
+    ],
+)
+def test_drafters_of_other_shapes(shape: dict[str, object]) -> None:
+    """The drafts themselves are compared: a wrong one would still leave the text right."""
+    target = random_decoder("llama", seed=7)
+    drafter = random_dflash(target, seed=3, **shape)  # type: ignore[arg-type]
+    engine = GraphEngine(target, drafter, config())
+    host = Engine(target, DFlashDrafter(drafter, target, block_size=6), config())
+    for each in (engine, host):
+        each.add("a", PROMPTS["c"], 24)
+    while host.running:
+        step = engine.verify()
+        assert step.tree is not None
+        tokens, count = step.tree.tokens.clone(), int(step.tree.counts[0])
+        engine.commit(step)
+        assert tokens[0, :count].tolist() == host.step().built[0].tree.tokens.tolist()
+
+
+def test_what_is_refused() -> None:
+    target, drafter = models("llama", "cpu")
+    for name, options in (
+        ("temperature", {"sampler": Sampler(0.5)}),
+        ("spine", {"spine": True}),
+        ("max_depth", {"max_depth": 2}),
+    ):
+        with pytest.raises(ValueError, match=f"{name}: expected none with steps on the device"):
+            GraphEngine(target, drafter, config(**options))
+    with pytest.raises(ValueError, match="block_size: expected 2 … 8"):
+        GraphEngine(target, drafter, config(block_size=9))
+    with pytest.raises(ValueError, match="graphs: expected the target on a GPU"):
+        GraphEngine(target, drafter, config(), graphs=True)
+    with pytest.raises(RuntimeError, match="no request is running"):
+        GraphEngine(target, drafter, config()).step()
