@@ -55,7 +55,7 @@ class AddressedAttention:
 
     def begin(self, metadata: AttentionMetadata, out_cache_loc: Tensor) -> _Step:
         """Attention callback for one forward pass. Raises :class:`AddressFault` for offsets outside a tensor."""
-        return _Step(self, list(_programs(metadata, len(out_cache_loc))), out_cache_loc)
+        return _Step(self, list(programs_of(metadata, len(out_cache_loc))), out_cache_loc)
 
     def output_like(self, q: Tensor) -> Tensor:
         """Memory for the output of one layer, not initialised: NaN or whatever was there."""
@@ -121,7 +121,8 @@ def attend_by_group(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Te
     return out.view(kv_heads, group, rows, dim).permute(2, 0, 1, 3).reshape(q.shape)
 
 
-def _programs(metadata: AttentionMetadata, num_rows: int) -> Iterator[Program]:
+def programs_of(metadata: AttentionMetadata, num_rows: int) -> Iterator[Program]:
+    """One a request, for ``num_rows`` rows sent. Raises :class:`AddressFault` for offsets outside a tensor."""
     device = metadata.custom_mask.device
     qo, kv, starts = _listed(metadata.qo_indptr, metadata.kv_indptr, metadata.mask_indptr)
     grid = -(-metadata.max_extend_len // QUERY_TILE) * QUERY_TILE

@@ -24,6 +24,7 @@ COMMANDS = (
     "fetch",
     "bench",
     "minimize",
+    "xray",
     "train_drafter",
 )
 INTERRUPTED = 130
