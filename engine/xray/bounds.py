@@ -9,6 +9,7 @@ Not covered: faults that need real slot numbers (overflow of ``slot * stride``).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -74,25 +75,23 @@ def bounded(step: VerifyStep, oracle: Oracle, keys: Keys) -> Launch:
     qo, kv, masks = (a.tolist() for a in (inputs.qo_indptr, inputs.kv_indptr, inputs.mask_indptr))
     canary = len(keys.slots)
     entries = np.searchsorted(keys.slots, inputs.kv_indices)
-    rows, cells = len(keys.columns) and keys.rows, inputs.custom_mask
-    spans = list(zip(pairwise(qo), pairwise(kv), masks[:batch], strict=True))
-    reads = [_cells_of(*span) for span in spans]
-    mask = _padded("mask_indptr", cells, 0, reads, MOST_CELLS, "cells of custom_mask")
-    written = inputs.out_cache_loc
+    rows, cells, written = np.arange(keys.rows), inputs.custom_mask, inputs.out_cache_loc
+    padded_rows = _padded("qo_indptr", rows, keys.beyond_rows, pairwise(qo), MOST_ROWS, "rows sent")
+    padded_entries = _padded(
+        "kv_indptr", entries, canary, pairwise(kv), MOST_ENTRIES, "entries of kv_indices"
+    )
+    programs = zip(pairwise(qo), pairwise(kv), masks[:batch], strict=False)
+    reads = [_cells_of(*program) for program in programs]
     return Launch(
         inputs.qo_indptr,
         inputs.kv_indptr[: batch + 1],
         inputs.mask_indptr[:batch],
         inputs.max_extend_len,
-        _padded("kv_indptr", entries, canary, pairwise(kv), MOST_ENTRIES, "entries of kv_indices"),
-        mask,
-        _padded(
-            "qo_indptr", np.arange(rows), keys.beyond_rows, pairwise(qo), MOST_ROWS, "rows sent"
-        ),
+        padded_entries,
+        _padded("mask_indptr", cells, 0, reads, MOST_CELLS, "cells of custom_mask"),
+        padded_rows,
         np.append(keys.holder, keys.beyond_indices),
-        np.empty(0, np.int64)
-        if written is None
-        else np.searchsorted(keys.slots, written[: keys.rows]),
+        np.searchsorted(keys.slots, np.empty(0) if written is None else written[: keys.rows]),
         oracle.reads_prefix(),
         step.config.sliding_window,
         any(low < 0 or high > len(cells) for low, high in reads if low < high),
@@ -139,13 +138,13 @@ def _padded(
     name: str,
     values: np.ndarray,
     canary: int,
-    spans: object,
+    spans: Iterable[tuple[int, int]],
     most: int,
     unit: str,
 ) -> Padded:
-    spans = [(low, high) for low, high in spans if low < high]  # type: ignore[attr-defined]
-    low = min((span[0] for span in spans), default=0)
-    high = max((span[1] for span in spans), default=0)
+    spans = [(low, high) for low, high in spans if low < high]
+    low = min((low for low, _ in spans), default=0)
+    high = max((high for _, high in spans), default=0)
     if low < -most or high > max(most, len(values) + most):
         raise XRayError(
             f"{name}: expected offsets within 0 … {len(values)} ({unit}), found {low} … {high}, "

@@ -76,7 +76,7 @@ def _arguments(
     device: torch.device,
 ) -> Arguments:
     def to(array: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array)).to(device)
+        return torch.tensor(array, device=device)
 
     def values(keys: NDArray[np.int64]) -> Tensor:
         hot = np.zeros((len(keys), heads * dim), np.float32)
@@ -84,7 +84,7 @@ def _arguments(
             channel = code[keys] - first
             there = (channel >= 0) & (channel < heads * dim) & (code[keys] >= 0)
             hot[np.flatnonzero(there), channel[there]] = 1.0
-        return to(hot.reshape(len(keys), heads, dim))
+        return torch.from_numpy(hot).view(len(keys), heads, dim).to(device)
 
     rows, slots = launch.rows, len(launch.slot_keys)
     zeros = torch.zeros(len(rows.values), heads, dim, device=device)

@@ -2,7 +2,7 @@
 
 First every key has a channel for its column and one for its group (committed tokens of a request, rows of a request,
 everything else). Requests share the column channels, which is exact as long as a row's weight lies in its own
-request's groups. Groups that are hit from elsewhere are then run alone, so that foreign keys are named one by one.
+request's groups. Keys of groups that are hit from elsewhere are then run with a channel each, and so named one by one.
 """
 
 from __future__ import annotations
@@ -95,12 +95,12 @@ class _Probe:
         foreign = np.flatnonzero((hit & ~own).any(axis=0))
         share = np.zeros((self.keys.rows, self.keys.count), np.float32)
         rest = shares.copy()
-        for number in foreign.tolist():
-            alone = np.where(self.group == number, self.code, -1)
-            part, _ = self._run((alone,), self.width, fill)
-            rest -= part
-            members = np.flatnonzero(self.group == number)
-            share[:, members] = part[:, self.code[members]]
+        members = np.flatnonzero(np.isin(self.group, foreign))
+        if len(members):
+            alone = np.full(self.keys.count, -1)
+            alone[members] = np.arange(len(members))
+            share[:, members], _ = self._run((alone,), len(members), fill)
+            np.subtract.at(rest.T, self.code[members], share[:, members].T)
         for row in range(self.keys.rows):
             ours = own[row].copy()
             ours[foreign] = False

@@ -1,0 +1,69 @@
+"""SGLang's kernels for the tests, out of its wheel: fetched once with pip, without dependencies, never installed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from functools import cache
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from engine.models.cache import cache_folder
+
+WANTED = (
+    "sglang/_version.py",
+    "sglang/version.py",
+    "sglang/srt/environ.py",
+    "sglang/srt/layers/attention/triton_ops/extend_attention.py",
+    "sglang/srt/layers/attention/triton_ops/prefill_attention.py",
+    "sglang/kernels/ops/attention/extend_attention.py",
+    "sglang/kernels/ops/attention/decode_attention.py",
+    "sglang/kernels/ops/attention/score_mod.py",
+)
+OPTIONS = ("--no-deps", "--only-binary=:all:", "--python-version=3.12", "--no-cache-dir", "-q")
+PATIENCE = 120  # seconds
+DONE = "complete"
+
+
+def sglang_folder(version: str = "0.5.12") -> str:
+    """The folder with the kernels of a version; skips the test where the wheel cannot be had."""
+    folder, reason = _fetched(version)
+    if reason:
+        pytest.skip(f"the wheel of sglang {version} cannot be had: {reason}")
+    return str(folder)
+
+
+@cache
+def _fetched(version: str) -> tuple[Path, str]:
+    folder = cache_folder() / "sglang" / version
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        if (folder / DONE).exists():
+            return folder, ""
+        folder.mkdir(exist_ok=True)
+        try:
+            reason = _fetch(version, folder)
+        except (OSError, subprocess.TimeoutExpired, zipfile.BadZipFile) as error:
+            reason = str(error)
+        if not reason:
+            (folder / DONE).touch()
+    return folder, reason
+
+
+def _fetch(version: str, folder: Path) -> str:
+    """The last line of pip's complaint, empty if it succeeded."""
+    command = [sys.executable, "-m", "pip", "download", *OPTIONS, "--dest", str(folder)]
+    done = subprocess.run(
+        [*command, f"sglang=={version}"], capture_output=True, text=True, timeout=PATIENCE
+    )
+    wheels = sorted(folder.glob("*.whl"))
+    if done.returncode or not wheels:
+        return (done.stderr.strip() or "pip gave no reason").rpartition("\n")[2]
+    with zipfile.ZipFile(wheels[0]) as archive:
+        names = set(archive.namelist())
+        archive.extractall(folder, [name for name in WANTED if name in names])
+    wheels[0].unlink()
+    return ""
