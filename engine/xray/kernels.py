@@ -60,9 +60,17 @@ class Runner:
 
 
 def make_runner(
-    kernel: Kernel, device: torch.device, head_dim: int, sglang_path: str | None = None
+    kernel: Kernel,
+    device: torch.device,
+    head_dim: int,
+    *,
+    reads_prefix: bool,
+    sglang_path: str | None = None,
 ) -> Runner:
-    """Raises :class:`XRayError` for a kernel that is not to be had here."""
+    """``reads_prefix``: prefix columns of the mask are to be read, which SGLang leaves to its unified kernel.
+
+    Raises :class:`XRayError` for a kernel that is not to be had here.
+    """
     from engine.attention.tree_verify_plan import query_tile
 
     tile = query_tile(head_dim, device)
@@ -73,7 +81,9 @@ def make_runner(
     if kernel is Kernel.ENGINE:
         return Runner("engine's Triton kernel", tile, _engine(tile))
     kernels = load_sglang(sglang_path, cuda=device.type == "cuda")
-    return Runner(f"SGLang {kernels.version}", tile, lambda given: _sglang(kernels, given))
+    name = "extend_attention_fwd_unified" if reads_prefix else "extend_attention_fwd"
+    label = f"SGLang {kernels.version} {name}"
+    return Runner(label, tile, lambda given: _sglang(kernels, given))
 
 
 def _engine(tile: int) -> Callable[[Arguments], None]:

@@ -58,7 +58,9 @@ def measure(
     require(step, oracle)
     keys = keys_of(step, oracle)
     launch = bounded(step, oracle, keys)
-    runner = make_runner(kernel, device, HEAD_DIM, sglang_path)
+    runner = make_runner(
+        kernel, device, HEAD_DIM, reads_prefix=launch.reads_prefix, sglang_path=sglang_path
+    )
     probe = _Probe(launch, keys, runner, device, progress)
     seen = probe.seen(fill=0)
     if launch.mask_overrun:

@@ -52,8 +52,9 @@ def examine(
 
     The report: ``step``, ``rank``, ``kernel`` (with its version), ``device``, ``passes``, ``prefix_mask_read``, and per
     live request ``request``, ``rows``, ``nodes``, ``prefix_len``, ``fault`` (clean, builder, metadata, kernel),
-    ``sentence``, ``pairs``, ``unwritten``, ``contested``, ``outside`` (local rows), ``foreign`` (the first ones),
-    ``foreign_count`` and ``repeated`` (row, column, times). Raises :class:`XRayError` as :func:`measure` does.
+    ``sentence``, ``pairs``, the local rows that are ``unwritten``, ``empty``, ``contested`` or read ``outside``,
+    ``foreign`` (the first ones), ``foreign_count`` and ``repeated`` (row, column, times). Raises :class:`XRayError` as
+    :func:`measure` does.
     """
     measured = measure(step, kernel, device=device, sglang_path=sglang_path, progress=progress)
     judged = judge(step, measured)
@@ -86,6 +87,7 @@ def _request(judged: Judged) -> dict[str, Any]:
         "sentence": sentence(judged),
         "pairs": [_pair(pair) for pair in judged.pairs],
         "unwritten": list(judged.unwritten),
+        "empty": list(judged.empty),
         "contested": list(judged.contested),
         "outside": list(judged.outside),
         "foreign": [{"row": f.row, "key": f.key, "times": f.times} for f in judged.foreign],

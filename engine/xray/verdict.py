@@ -77,6 +77,7 @@ class Judged:
     pairs: tuple[Pair, ...]
     fault: Fault
     unwritten: tuple[int, ...]  # local rows that the kernel did not write
+    empty: tuple[int, ...]  # local rows that are written and attend to nothing
     contested: tuple[int, ...]  # local rows that several programs write
     outside: tuple[int, ...]  # local rows that read mask cells outside the recorded buffer
     foreign: tuple[Foreign, ...]  # measured, the first MOST_FOREIGN
@@ -126,6 +127,7 @@ def _judge(step: VerifyStep, oracle: Oracle, measured: Measurement, request: int
         pairs,
         fault,
         _rows(~measured.seen.written[rows]),
+        _rows(measured.seen.written[rows] & ~measured.seen.times[rows].any(axis=1)),
         _rows(measured.seen.contested[rows]),
         _rows((measured.seen.times[rows] == OUTSIDE).any(axis=1)),
         listed,

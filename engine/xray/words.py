@@ -44,6 +44,10 @@ def spans(rows: Sequence[int]) -> str:
     return ", ".join(found[:MOST_SPANS]) + (" …" if len(found) > MOST_SPANS else "")
 
 
+def _named(rows: Sequence[int]) -> str:
+    return f"row {rows[0]}" if len(rows) == 1 else f"rows {spans(rows)}"
+
+
 def _spans(rows: Sequence[int]) -> Iterator[str]:
     start = None
     for here, following in zip(rows, (*rows[1:], None), strict=True):
@@ -63,10 +67,11 @@ def _because(judged: Judged, pair: Pair) -> str:
 
 def _place(judged: Judged, pair: Pair) -> str:
     if not pair.cells:
-        return f"{pair.foreign} keys beyond the request's own columns"
+        return f"only in {pair.foreign} pairs of a row and a key beyond the request's own columns"
     row, column = pair.cells[0]
     rows = sorted({row for row, _ in pair.cells})
-    count = f"{len(pair.cells)} cells in rows {spans(rows)}"
+    cells = "1 cell" if len(pair.cells) == 1 else f"{len(pair.cells)} cells"
+    count = f"{cells} in {_named(rows)}"
     left, right = (judged.masks[kind].cells[row, column] for kind in (pair.left, pair.right))
     where = f"{row_name(judged, row)}, {column_name(judged, column)}"
     if int(left) == int(right):
@@ -83,9 +88,11 @@ def _word(cell: int) -> str:
 def _rows(judged: Judged) -> str:
     parts = []
     if judged.unwritten:
-        parts.append(f"rows {spans(judged.unwritten)} are never written")
+        parts.append(f"{_named(judged.unwritten)} are never written")
+    if judged.empty:
+        parts.append(f"{_named(judged.empty)} see nothing")
     if judged.outside:
-        parts.append(f"rows {spans(judged.outside)} read cells outside the buffer")
+        parts.append(f"{_named(judged.outside)} read cells outside the buffer")
     if judged.foreign_count:
         parts.append(f"{judged.foreign_count} foreign keys are attended to")
     return "".join(f"; {part}" for part in parts)

@@ -144,7 +144,7 @@ def test_a_wrong_buffer_is_the_builders() -> None:
     assert request["fault"] == "builder"
     assert request["pairs"][0]["first"] == {"row": 2, "column": 4}
     assert request["sentence"] == (
-        "builder at fault: the buffer differs from the tree; 1 cells in rows 2, first row 2, "
+        "builder at fault: the buffer differs from the tree; 1 cell in row 2, first row 2, "
         "column 4 (node 1): visible, expected hidden"
     )
 

@@ -114,7 +114,7 @@ def _request_lines(request: dict[str, Any]) -> list[str]:
     rows = f"{request['rows']} rows ({request['nodes']} nodes)"
     lines = [f"  {request['request']}: {rows} behind {request['prefix_len']} prefix columns"]
     lines += [f"    {_pair_line(pair)}" for pair in request["pairs"]]
-    for name in ("unwritten", "contested", "outside"):
+    for name in NAMES:
         if request[name]:
             lines.append(f"    {NAMES[name]}: {_spans(request[name])}")
     foreign = request["foreign"]
@@ -132,6 +132,7 @@ def _request_lines(request: dict[str, Any]) -> list[str]:
 
 NAMES = {
     "unwritten": "rows never written",
+    "empty": "rows that see nothing",
     "contested": "rows that several programs write",
     "outside": "rows that read outside the mask buffer",
 }
@@ -141,7 +142,8 @@ def _pair_line(pair: dict[str, Any]) -> str:
     if pair["agree"]:
         return f"{pair['left']} = {pair['right']}"
     first, foreign = pair["first"], pair["foreign"]
-    parts = [f"{pair['cells']} cells"] if pair["cells"] else []
+    cells = "1 cell" if pair["cells"] == 1 else f"{pair['cells']} cells"
+    parts = [cells] if pair["cells"] else []
     parts += [f"first at row {first['row']}, column {first['column']}"] if first else []
     parts += [f"{foreign} foreign keys"] if foreign else []
     return f"{pair['left']} ≠ {pair['right']}: {', '.join(parts)}"
