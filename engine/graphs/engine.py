@@ -65,7 +65,7 @@ class GraphEngine:
         )
         self.running: list[RequestState] = []
         self._slots: dict[str, Tensor] = {}
-        self._steps: dict[int, DeviceStep] = {}
+        self.steps: dict[int, DeviceStep] = {}
         self._laid_out: tuple[int, tuple[str, ...]] | None = (
             None  # what the state on the device is about
         )
@@ -137,8 +137,8 @@ class GraphEngine:
     def _ready(self) -> DeviceStep:
         """The captured step that holds the running requests, their state on the device."""
         size = self.config.captured_for(len(self.running))
-        if size not in self._steps:
-            step = self._steps[size] = DeviceStep(
+        if size not in self.steps:
+            step = self.steps[size] = DeviceStep(
                 self.target,
                 self.stack,
                 self.drafter,
@@ -154,9 +154,9 @@ class GraphEngine:
                 step.capture()
         about = size, tuple(state.rid for state in self.running)
         if about != self._laid_out:
-            self._upload(self._steps[size])
+            self._upload(self.steps[size])
             self._laid_out = about
-        return self._steps[size]
+        return self.steps[size]
 
     def _upload(self, step: DeviceStep) -> None:
         padding = step.layout.captured - len(self.running)

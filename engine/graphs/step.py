@@ -68,9 +68,15 @@ class DeviceStep:
         assert tree is not None
         self.tree = tree
         self.layout.rows(self.state, tree)
-        self.logits, self.features = self._forward()
+        self.logits, self.features = self.forward()
         self.predict = self.logits.argmax(dim=-1)
-        walk_on_device(tree, self.predict, self.layout, self.state, self.walked)
+        self.walk()
+
+    def walk(self) -> None:
+        """What the rows' choices accept, and what of it the host reads."""
+        assert self.tree is not None
+        assert self.predict is not None
+        walk_on_device(self.tree, self.predict, self.layout, self.state, self.walked)
         torch.cat((self.walked.accept_length[:, None], self.walked.emitted), 1, out=self.said)
 
     def commit(self) -> None:
@@ -110,7 +116,7 @@ class DeviceStep:
             pool = graph.pool()
             self._graphs[part] = graph
 
-    def _forward(self) -> tuple[Tensor, Tensor | None]:
+    def forward(self) -> tuple[Tensor, Tensor | None]:
         """Logits [rows, V] of the model's type, and features [rows, layers * hidden_size] for the drafter."""
         layout, target = self.layout, self.target
         memories = [
