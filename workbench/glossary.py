@@ -16,7 +16,8 @@ GLOSSARY: dict[str, str] = {
     "addressed": "What the kernel's own address formula reads from the buffer with the metadata it was given.",
     "difference": "Cells in which a mask is not the intended one: extra (attends but must not) and missing "
     "(must attend but does not).",
-    "measured": "What a kernel did attend to, found by running it. It is not part of a recording.",
+    "measured": "What a kernel did attend to, found by running it on the step's metadata with zero queries and keys "
+    "and one-hot values. It is not part of a recording.",
     "mask_indptr": "Where each request's cells begin in the flat mask buffer.",
     "stride": "Cells from one mask row to the next: prefix length + rows of the request.",
     "budget": "Nodes of the draft tree without the root. A step verifies budget + 1 rows a request.",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import streamlit as st
 
-from engine.layout import MaskKind
+from engine.layout import MaskKind, MaskView
 from engine.trace.errors import TraceFormatError
 from workbench import traces, unusable, urlstate
 from workbench.current import Current, current, reason
@@ -19,6 +19,7 @@ from workbench.loaded import Loaded
 from workbench.panes.mask_lists import draw_checks, draw_lists
 from workbench.panes.mask_pane import effective
 from workbench.panes.picking import draw
+from workbench.panes.xray_pane import draw_xray
 from workbench.sides import (
     KINDS,
     Compared,
@@ -31,6 +32,7 @@ from workbench.sides import (
 )
 from workbench.stepview import StepView
 from workbench.tokens import for_markdown, shorten
+from workbench.xrays import measured
 
 FIRST_WINDOW = 96  # rows and columns of the exact view unless chosen otherwise
 NAMED = 60  # letters of what the URL asks for
@@ -50,27 +52,42 @@ def draw_mask_diff() -> None:
         left_view = _pick_side("left", "should be", left, now)
     with columns[1]:
         right_view = _pick_side("right", "is", right, now)
+    draw_xray(now.view, _selected_side(now))
     if left_view is None or right_view is None:
         return
-    masks = (left_view.mask(left.kind), right_view.mask(right.kind))
+    masks = (_mask(left_view, left.kind), _mask(right_view, right.kind))
     if masks[0] is None or masks[1] is None:
-        lacking = left if masks[0] is None else right
-        st.info(
-            f"The {lacking.kind} mask of step {lacking.step} cannot be shown: its arrays were not recorded."
-        )
+        st.info(_lacking(left if masks[0] is None else right))
         return
     rows = left_view.num_nodes if left.kind is MaskKind.INTENDED else left_view.q_len
     _draw_comparison(now, left_view, compare(*masks, rows))
 
 
+def _mask(view: StepView, kind: MaskKind) -> MaskView | None:
+    return measured(view) if kind is MaskKind.MEASURED else view.mask(kind)
+
+
+def _lacking(side: Side) -> str:
+    """Why a side has no mask."""
+    if side.kind is MaskKind.MEASURED:
+        return f"Step {side.step} was not X-rayed yet: select it above, choose a kernel and press X-ray this step."
+    return (
+        f"The {side.kind} mask of step {side.step} cannot be shown: its arrays were not recorded."
+    )
+
+
+def _selected_side(now: Current) -> Side:
+    selection = now.selection
+    assert selection is not None
+    assert selection.rid is not None
+    return Side(MaskKind.INTENDED, selection.step, selection.rank, selection.rid)
+
+
 def _sides(now: Current) -> tuple[Side, Side]:
     """Both sides from the URL; by default intended against what the kernel reads."""
-    selection, view = now.selection, now.view
-    assert selection is not None
-    assert view is not None
-    assert selection.rid is not None
-    base = Side(MaskKind.INTENDED, selection.step, selection.rank, selection.rid)
-    shown = replace(base, kind=effective(view) or MaskKind.INTENDED)
+    assert now.view is not None
+    base = _selected_side(now)
+    shown = replace(base, kind=effective(now.view) or MaskKind.INTENDED)
     return parse(urlstate.get("left"), base), parse(urlstate.get("right"), shown)
 
 

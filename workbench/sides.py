@@ -17,7 +17,7 @@ from workbench.loaded import Loaded
 from workbench.loading import load
 from workbench.stepview import StepView, view_of
 
-KINDS = (MaskKind.INTENDED, MaskKind.BUILT, MaskKind.ADDRESSED)
+KINDS = (MaskKind.INTENDED, MaskKind.BUILT, MaskKind.ADDRESSED, MaskKind.MEASURED)
 MOST_DIGITS = 15  # of a step or rank
 
 

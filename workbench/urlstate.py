@@ -14,7 +14,19 @@ import streamlit as st
 SELECTION = ("trace", "rank", "step", "request", "node")
 FILTER = ("show", "checks", "diagnoses", "effects", "requests", "ranks", "steps", "words")
 RUN = ("run_step", "run_request")  # what is picked in the run that the Run page shows
-VIEWS = ("mask", "prefix", "weights", "left", "right", "rows", "columns", "run", *RUN, *FILTER)
+VIEWS = (
+    "mask",
+    "prefix",
+    "weights",
+    "left",
+    "right",
+    "kernel",
+    "rows",
+    "columns",
+    "run",
+    *RUN,
+    *FILTER,
+)
 KNOWN = (*SELECTION, *VIEWS)
 COPY = "url copy"
 MAX_LENGTH = 20_000  # characters of one value; a longer one is as if it were not there

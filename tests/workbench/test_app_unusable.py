@@ -33,10 +33,11 @@ HUGE = "9" * 30
         ("mask_diff", "rows", "5-1", "first-last within 0 … 16"),
         ("mask_diff", "rows", f"{HUGE}-{HUGE}", "first-last within 0 … 16"),
         ("mask_diff", "columns", "<b>x</b>", "first-last within 0 … 30"),
-        ("mask_diff", "left", "junk", "one of intended, built, addressed:step:rank:request"),
-        ("mask_diff", "right", f"built:{HUGE}:0:r0", "one of intended, built, addressed:step"),
-        ("mask_diff", "right", "measured:0:0:r0", "one of intended, built, addressed:step"),
-        ("mask_diff", "right", "built:-1:0:r0", "one of intended, built, addressed:step"),
+        ("mask_diff", "left", "junk", "one of intended, built, addressed, measured:step:rank"),
+        ("mask_diff", "right", f"built:{HUGE}:0:r0", "one of intended, built, addressed, measured"),
+        ("mask_diff", "right", "difference:0:0:r0", "one of intended, built, addressed, measured"),
+        ("mask_diff", "right", "built:-1:0:r0", "one of intended, built, addressed, measured"),
+        ("mask_diff", "kernel", "fa3", "one of engine, sglang, addressed"),
     ],
 )
 def test_a_view_that_cannot_be_had_is_one_sentence(
