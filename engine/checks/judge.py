@@ -9,13 +9,15 @@ from __future__ import annotations
 from engine.checks.consequences import vanishes_with
 from engine.checks.context import Spec, StepContext
 from engine.checks.finding import Finding
+from engine.checks.glance.silent import silent_checks
 from engine.checks.table import CHECKS
 
 
 def judge(context: StepContext) -> list[Finding]:
-    """Run every check that can run; each sees the findings of those before it."""
+    """Run every check that can run and may find something; each sees the findings of those before it."""
+    silent = silent_checks(context)
     for spec in CHECKS:
-        if spec.can_run(context.step):
+        if spec.id not in silent and spec.can_run(context.step):
             for finding in spec.run(spec, context):
                 context.found.append(_settled(spec, finding, context))
     return context.found
