@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from engine.layout import VISIBLE, MaskView
 from engine.step import Int64
 
-LEAST = np.iinfo(np.int64).min
-MAX_SPAN = 1 << 22  # of values that are looked up in a table
+MAX_TABLE = 1 << 22  # values below are looked up in a table
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,14 +63,11 @@ def is_among(values: Int64, held: Sequence[Int64]) -> NDArray[np.bool_]:
     """Which of a few ``values`` are in one of several long arrays, bool [len(values)]."""
     if not len(values) or not held:
         return np.zeros(len(values), np.bool_)
-    low, high = int(values.min()), int(values.max())
-    span = high - low + 1
-    if span <= MAX_SPAN and low > LEAST:
-        wanted = np.zeros(
-            span + 2, np.bool_
-        )  # by distance from low - 1; the ends stand for all beyond
-        wanted[values - (low - 1)] = True
-        if not any(np.count_nonzero(wanted.take(some - (low - 1), mode="clip")) for some in held):
+    everything = np.concatenate(held)
+    if int(values.min()) >= 0 and int(values.max()) < MAX_TABLE:
+        wanted = np.zeros(int(values.max()) + 2, np.bool_)  # the last stands for all larger numbers
+        wanted[values] = True
+        if not np.count_nonzero(wanted.take(everything, mode="clip")):
             return np.zeros(len(values), np.bool_)
-    among: NDArray[np.bool_] = np.isin(values, np.concatenate(held))
+    among: NDArray[np.bool_] = np.isin(values, everything)
     return among

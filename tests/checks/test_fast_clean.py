@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine.checks import context as context_module
 from engine.checks import fast_clean
 from engine.checks.context import StepContext, once, once_a_step
-from engine.checks.differences import MAX_SPAN, is_among
+from engine.checks.differences import MAX_TABLE, is_among
 from engine.checks.fast_clean import mask_is_intended
 from engine.checks.registry import Report, check_trace
 from engine.checks.synthetic import Shape, synthetic_steps
@@ -126,7 +126,7 @@ def test_clean_steps_are_never_decoded(layout: str, monkeypatch: pytest.MonkeyPa
     st.lists(st.integers(-9, 9), max_size=12),
     st.lists(st.lists(st.integers(-9, 9), max_size=12), max_size=3),
     st.sampled_from([0, 1 << 62, -(1 << 62), (1 << 63) - 10, -(1 << 63) + 9]),
-    st.sampled_from([1, MAX_SPAN]),
+    st.sampled_from([1, MAX_TABLE]),
 )
 def test_few_among_many(values: list[int], held: list[list[int]], base: int, apart: int) -> None:
     least, most = -(1 << 63), (1 << 63) - 1
