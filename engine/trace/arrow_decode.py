@@ -7,6 +7,7 @@ values (``engine.trace.validate``).
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from struct import Struct
@@ -27,6 +28,7 @@ from engine.trace.validate import LENGTHS
 NO_NULLS = "a value in every place of a list"
 ANY = limits.MAX_OFFSET
 KEY_BUFFERS = 2 * len(KEY)
+NONE: Mapping[str, Any] = {}
 
 
 def plan_of_file(found: pa.Schema) -> Plan | None:
@@ -39,13 +41,16 @@ def _our_plan() -> Plan | None:
     return plan_of(schema(), LOAD)
 
 
-def batch_to_step(batch: Batch, plan: Plan) -> VerifyStep:
+def batch_to_step(batch: Batch, plan: Plan, known: Mapping[str, Any] = NONE) -> VerifyStep:
     """The step of a batch of one row. Arrays may be read-only views of the batch.
+
+    ``known``: fields that are not to be read, and their values.
 
     Raises ``FieldProblem``, or for damage ``ValueError``, ``OSError``, ``IndexError`` or ``struct.error``; ranges and
     sizes are not looked at.
     """
-    step: VerifyStep = _record(VerifyStep, plan.columns, batch, 0)
+    columns = [c for c in plan.columns if c.name not in known] if known else plan.columns
+    step: VerifyStep = _record(VerifyStep, columns, batch, 0, known)
     return step
 
 
@@ -58,19 +63,25 @@ def batch_to_key(batch: Batch, plan: Plan) -> tuple[int, int]:
     return number, rank
 
 
-def _record(record: type[Any], columns: tuple[Column, ...], batch: Batch, row: int) -> Any:
+def _record(
+    record: type[Any],
+    columns: Sequence[Column],
+    batch: Batch,
+    row: int,
+    known: Mapping[str, Any] = NONE,
+) -> Any:
     """One record; a null is an absent field."""
-    known, name, buffers = {}, "", batch.buffers
+    values, name, buffers = dict(known), "", batch.buffers
     try:
         for column in columns:
             name = column.name
             if not buffers[column.buffer] or batch.valid(column.buffer, row):
-                known[name] = column.load(column, batch, row)
+                values[name] = column.load(column, batch, row)
             elif column.required:
                 raise FieldProblem(column.kind.value, "null")
     except FieldProblem as problem:
         raise problem.inside(name) from None
-    return record(**known)
+    return record(**values)
 
 
 def _group(column: Column, batch: Batch, row: int) -> Any:

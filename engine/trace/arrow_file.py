@@ -22,19 +22,21 @@ from engine.step import VerifyStep
 from engine.trace import limits
 from engine.trace.arrow_batch import Batch
 from engine.trace.arrow_decode import KEY_BUFFERS, batch_to_key, batch_to_step, plan_of_file
+from engine.trace.arrow_repeats import Repeats
 from engine.trace.errors import FieldProblem, TraceFormatError
 from engine.trace.header import TraceHeader, header_from_text
 from engine.trace.ipc import (
     END_OF_STREAM,
     RECORD_BATCH,
     SCHEMA,
+    BatchLayout,
     Bytes,
     Frame,
     batch_layout,
     check_layout,
     next_frame,
 )
-from engine.trace.ipc_buffers import buffers_of
+from engine.trace.ipc_buffers import NOTHING, buffers_of
 from engine.trace.validate import validate_step
 from engine.trace.writer import HEADER_KEY
 
@@ -114,14 +116,22 @@ class ArrowFile:
     def step(self, position: int) -> VerifyStep:
         """Decode one step. Raises ``TraceFormatError``."""
         with self._placed(position + 1):
-            step = batch_to_step(self._batch(self._frames[position]), self._plan)
-            validate_step(step)
+            layout, body = self._message(self._frames[position])
+            known = self._repeats.find(layout, body)
+            buffers = buffers_of(layout, body, None, self._repeats.buffers if known else NOTHING)
+            batch = Batch(layout.node_lengths.tolist(), buffers)
+            step = batch_to_step(batch, self._plan, known)
+            validate_step(step, known)
+            if not known:
+                self._repeats.keep(layout, body, step)
             return step
 
     def key(self, position: int) -> tuple[int, int]:
         """Number and rank of a step without the rest of it. Raises ``TraceFormatError``."""
         with self._placed(position + 1):
-            return batch_to_key(self._batch(self._frames[position], KEY_BUFFERS), self._plan)
+            layout, body = self._message(self._frames[position])
+            buffers = buffers_of(layout, body, KEY_BUFFERS)
+            return batch_to_key(Batch(layout.node_lengths.tolist(), buffers), self._plan)
 
     def digest(self) -> str:
         """SHA-256 of the complete records, in hex."""
@@ -149,7 +159,7 @@ class ArrowFile:
                 f"expected the schema of {HEADER_KEY.decode()} version 1, found another",
                 str(self.path),
             )
-        self._plan = plan
+        self._plan, self._repeats = plan, Repeats(plan)
         return header_from_text(header, str(self.path))
 
     def _next(self, metadata_limit: int) -> Frame | None:
@@ -168,15 +178,15 @@ class ArrowFile:
             raise FieldProblem(expected, found).at(str(self.path), len(self._frames) + 1)
         return frame
 
-    def _batch(self, frame: Frame, count: int | None = None) -> Batch:
-        """The first so many buffers of a record, or all."""
+    def _message(self, frame: Frame) -> tuple[BatchLayout, memoryview]:
+        """Layout and body of a record."""
         data = self._source.read(frame.offset, frame.end - frame.offset)
         if len(data) != frame.end - frame.offset:
             raise FieldProblem("a file that only grows", "it cut")
         start = frame.body - frame.offset
         layout, body = batch_layout(data[8:start]), memoryview(data)[start:]
         check_layout(layout, self._plan.nodes, self._plan.buffers)
-        return Batch(layout.node_lengths.tolist(), buffers_of(layout, body, count))
+        return layout, body
 
     @contextmanager
     def _placed(self, line: int) -> Iterator[None]:

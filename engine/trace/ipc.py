@@ -165,8 +165,14 @@ class Table:
         return np.frombuffer(self.data, np.int64, count, start + 4).reshape(-1, 2)
 
 
+SCALARS = {form: struct.Struct(form).unpack_from for form in ("<b", "<B", "<H", "<i", "<I", "<q")}
+
+
 def _unpack(data: bytes | bytearray, position: int, form: str) -> int:
-    if position < 0 or position + struct.calcsize(form) > len(data):
+    if position < 0:
         raise FieldProblem("an Arrow message", "damaged metadata")
-    value: int = struct.unpack_from(form, data, position)[0]
+    try:
+        value: int = SCALARS[form](data, position)[0]
+    except struct.error:
+        raise FieldProblem("an Arrow message", "damaged metadata") from None
     return value

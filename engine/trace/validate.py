@@ -7,7 +7,7 @@ wrong offsets, a tree with a cycle, arrays of ``inputs`` that are too short.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 import numpy as np
@@ -77,9 +77,12 @@ PER_LIVE_REQUEST = {
 }
 
 
-def validate_step(step: VerifyStep) -> None:
-    """Raise ``FieldProblem`` for the first value that the format does not allow."""
-    _record(step)
+def validate_step(step: VerifyStep, known: Container[str] = ()) -> None:
+    """Raise ``FieldProblem`` for the first value that the format does not allow.
+
+    ``known``: fields whose very values were found valid before.
+    """
+    _record(step, known)
     for index, request in enumerate(step.requests):
         try:
             _request(request)
@@ -111,12 +114,12 @@ def _rule(field: Declared) -> Rule:
     return _array(most, OFFSETS.get(field.name))
 
 
-def _record(record: Any) -> None:
+def _record(record: Any, known: Container[str] = ()) -> None:
     name = ""
     try:
         for name, rule in _rules(type(record)):
             value = getattr(record, name)
-            if value is not None:
+            if value is not None and name not in known:
                 rule(value)
     except FieldProblem as problem:
         raise problem.inside(name) from None
