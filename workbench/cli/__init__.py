@@ -25,6 +25,7 @@ COMMANDS = (
     "bench",
     "minimize",
     "xray",
+    "leak",
     "train_drafter",
 )
 INTERRUPTED = 130

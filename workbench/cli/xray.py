@@ -14,6 +14,7 @@ from workbench.cli.failures import one_line_errors
 
 if TYPE_CHECKING:
     from engine.step import VerifyStep
+    from engine.trace import Trace
 
 DIFFERS = 1
 SHOWN = 12  # foreign keys of a request
@@ -56,12 +57,13 @@ def xray(
     """
     with one_line_errors():
         from engine.models.device import find_device
+        from engine.trace import open_trace
         from engine.xray.kernels import Kernel
         from engine.xray.process import xray_step
         from workbench.cli.progress import shown
 
         find_device(device)
-        chosen = _step(path, step, rank)
+        chosen = step_of(open_trace(path), step, rank)
         if request is not None and request not in [r.rid for r in chosen.requests]:
             known = ", ".join(r.rid for r in chosen.requests) or "none"
             raise ValueError(
@@ -82,18 +84,17 @@ def xray(
     raise typer.Exit(0 if found.agrees else DIFFERS)
 
 
-def _step(path: Path, number: int, rank: int | None) -> VerifyStep:
+def step_of(trace: Trace, number: int, rank: int | None) -> VerifyStep:
     """The step by number and rank. Raises ``ValueError`` where it is not recorded."""
-    from engine.trace import open_trace
-
-    trace = open_trace(path)
     keys = [trace.key(position) for position in range(len(trace))]
     ranks = sorted({r for _, r in keys})
     rank = ranks[0] if rank is None and ranks else rank
     if (number, rank) not in keys:
         steps = [s for s, r in keys if r == rank]
         held = f"steps {min(steps)} … {max(steps)}" if steps else f"ranks {ranks}"
-        raise ValueError(f"{path}: expected {held} (rank {rank}), found no step {number} there")
+        raise ValueError(
+            f"{trace.path}: expected {held} (rank {rank}), found no step {number} there"
+        )
     return trace.step(keys.index((number, rank)))
 
 
