@@ -18,6 +18,8 @@ GLOSSARY: dict[str, str] = {
     "(must attend but does not).",
     "measured": "What a kernel did attend to, found by running it on the step's metadata with zero queries and keys "
     "and one-hot values. It is not part of a recording.",
+    "leak mass": "Share of a row's attention on keys that it must not see: padding, nodes that are no ancestors, other "
+    "requests, stale slots. The step is run again with the recorded target on a clean cache.",
     "mask_indptr": "Where each request's cells begin in the flat mask buffer.",
     "stride": "Cells from one mask row to the next: prefix length + rows of the request.",
     "budget": "Nodes of the draft tree without the root. A step verifies budget + 1 rows a request.",

@@ -16,10 +16,11 @@ from workbench.figures.mask_codes import Code
 from workbench.figures.mask_overview import mask_overview
 from workbench.figures.mask_window import Window, mask_window
 from workbench.loaded import Loaded
+from workbench.panes.leak_pane import draw_leak
 from workbench.panes.mask_lists import draw_checks, draw_lists
 from workbench.panes.mask_pane import effective
 from workbench.panes.picking import draw
-from workbench.panes.xray_pane import draw_xray
+from workbench.panes.xray_pane import chosen_kernel, draw_xray
 from workbench.sides import (
     KINDS,
     Compared,
@@ -53,6 +54,7 @@ def draw_mask_diff() -> None:
     with columns[1]:
         right_view = _pick_side("right", "is", right, now)
     draw_xray(now.view, _selected_side(now))
+    draw_leak(now.loaded, now.view, now.palette)
     if left_view is None or right_view is None:
         return
     masks = (_mask(left_view, left.kind), _mask(right_view, right.kind))
@@ -64,13 +66,14 @@ def draw_mask_diff() -> None:
 
 
 def _mask(view: StepView, kind: MaskKind) -> MaskView | None:
-    return measured(view) if kind is MaskKind.MEASURED else view.mask(kind)
+    return measured(view, chosen_kernel()) if kind is MaskKind.MEASURED else view.mask(kind)
 
 
 def _lacking(side: Side) -> str:
     """Why a side has no mask."""
     if side.kind is MaskKind.MEASURED:
-        return f"Step {side.step} was not X-rayed yet: select it above, choose a kernel and press X-ray this step."
+        what = f"Step {side.step} was not X-rayed with the kernel {chosen_kernel()} yet"
+        return f"{what}: select it above and press X-ray this step."
     return (
         f"The {side.kind} mask of step {side.step} cannot be shown: its arrays were not recorded."
     )

@@ -173,14 +173,18 @@ class RunStore:
         return job
 
     def target(self, settings: RunSettings, progress: ProgressFn) -> Target:
+        """The model of a run, see :meth:`model`."""
+        return self.model(settings.model, progress, settings.device, settings.dtype)
+
+    def model(
+        self, name: str, progress: ProgressFn, device: str = "cpu", dtype: str = "float32"
+    ) -> Target:
         """A loaded model, one a device and dtype; a second caller waits for the first."""
-        device, dtype = find_device(settings.device), find_dtype(settings.dtype)
-        key = (settings.model, str(device), settings.dtype)
+        place, kind = find_device(device), find_dtype(dtype)
+        key = (name, str(place), dtype)
         with self._loading:
             if key not in self._targets:
-                self._targets[key] = self._load(
-                    settings.model, dtype=dtype, device=device, progress=progress
-                )
+                self._targets[key] = self._load(name, dtype=kind, device=place, progress=progress)
             return self._targets[key]
 
     def get(self, job_id: str | None) -> Job | None:

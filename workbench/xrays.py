@@ -1,107 +1,24 @@
-"""X-rays of steps, in child processes watched by threads of this one; kept by the process, by what the step holds.
+"""X-rays and leak masses of steps as background jobs, kept by what the step holds.
 
-A step that was X-rayed once is not X-rayed again, whichever recording holds it. The threads import what is heavy.
+A step that was X-rayed once is not X-rayed again, whichever recording holds it. The threads import what is heavy; a
+kernel runs in a child process of its own.
 """
 
 from __future__ import annotations
 
 import hashlib
 import threading
-from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any
-
-import streamlit as st
+from dataclasses import replace
+from typing import Any
 
 from engine.checks.context import StepContext, once_a_step
 from engine.layout import MaskKind, MaskView
-from engine.step import VerifyStep
+from workbench import background
+from workbench.background import Job, ProgressFn, Stopped
+from workbench.loaded import Loaded
 from workbench.stepview import StepView
 
-if TYPE_CHECKING:
-    from engine.xray.report import XRay
-
 KERNELS = ("engine", "sglang", "addressed")
-KEPT = 40
-
-
-class State(StrEnum):
-    """Where an X-ray stands."""
-
-    RUNNING = "running"
-    STOPPED = "stopped"
-    FINISHED = "finished"
-    FAILED = "failed"
-
-
-@dataclass(eq=False)
-class Job:
-    """One X-ray. Written by its thread alone, each field replaced as a whole; read by any session."""
-
-    kernel: str
-    state: State = State.RUNNING
-    label: str = "starting the kernel's process"
-    fraction: float = 0.0
-    xray: XRay | None = None
-    error: str = ""
-    _stop: threading.Event = field(default_factory=threading.Event)
-
-    def stop(self) -> None:
-        """End the child."""
-        self._stop.set()
-
-    def work(self, step: VerifyStep) -> None:
-        """Body of the thread: never raises, the error becomes the job's."""
-        from engine.xray.kernels import Kernel
-        from engine.xray.process import XRayStopped, xray_step
-
-        try:
-            self.xray = xray_step(
-                step, Kernel(self.kernel), progress=self._progress, stop=self._stop
-            )
-            self.state = State.FINISHED
-        except XRayStopped:
-            self.state = State.STOPPED
-        except (ValueError, OSError) as error:
-            self.error, self.state = str(error), State.FAILED
-        except Exception as error:
-            self.error, self.state = f"{type(error).__name__}: {error}", State.FAILED
-
-    def _progress(self, label: str, fraction: float) -> None:
-        self.label, self.fraction = label, fraction
-
-    def request(self, number: int) -> dict[str, Any] | None:
-        """The report on one live request; None where there is none yet."""
-        return None if self.xray is None else self.xray.report["requests"][number]
-
-
-class XRayStore:
-    """All X-rays of this process."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._jobs: dict[tuple[str, str], Job] = {}
-        self._latest: dict[str, str] = {}  # by step, the kernel asked for last
-
-    def start(self, context: StepContext, kernel: str) -> Job:
-        """Begin an X-ray in a thread of its own; one that runs or is finished is handed out again."""
-        key = digest(context)
-        with self._lock:
-            self._latest[key] = kernel
-            held = self._jobs.get((key, kernel))
-            if held is not None and held.state in (State.RUNNING, State.FINISHED):
-                return held
-            job = self._jobs[key, kernel] = Job(kernel)
-            ended = [k for k, j in self._jobs.items() if j.state is not State.RUNNING]
-            for old in ended[: max(0, len(self._jobs) - KEPT)]:
-                del self._jobs[old]
-        threading.Thread(target=job.work, args=(context.step,), name="x-ray", daemon=True).start()
-        return job
-
-    def get(self, context: StepContext, kernel: str | None = None) -> Job | None:
-        """The X-ray of a step with a kernel, or with the one that was asked for last."""
-        key = digest(context)
-        return self._jobs.get((key, kernel or self._latest.get(key, "")))
 
 
 @once_a_step
@@ -112,15 +29,70 @@ def digest(context: StepContext) -> str:
     return hashlib.sha256(dumps(context.step).encode()).hexdigest()
 
 
-@st.cache_resource
-def store() -> XRayStore:
-    """The one store of this process."""
-    return XRayStore()
+def xray_of(context: StepContext, kernel: str) -> Job | None:
+    """The X-ray of a step; its result is an :class:`engine.xray.report.XRay`."""
+    return background.store().get(("x-ray", digest(context), kernel))
 
 
-def measured(view: StepView, kernel: str | None = None) -> MaskView | None:
-    """The measured mask of a request; None until its step was X-rayed."""
-    job = store().get(view.context, kernel)
-    if job is None or job.xray is None or not view.well_formed:
+def start_xray(context: StepContext, kernel: str) -> Job:
+    """Begin one, or hand out the one that there is."""
+
+    def work(progress: ProgressFn, stop: threading.Event) -> Any:
+        from engine.xray.kernels import Kernel
+        from engine.xray.process import XRayStopped, xray_step
+
+        try:
+            return xray_step(context.step, Kernel(kernel), progress=progress, stop=stop)
+        except XRayStopped as stopped:
+            raise Stopped from stopped
+
+    return background.store().start(("x-ray", digest(context), kernel), work)
+
+
+def measured(view: StepView, kernel: str) -> MaskView | None:
+    """The measured mask of a request, with the bytes that the address formula reads; None until it was X-rayed."""
+    job = xray_of(view.context, kernel)
+    if job is None or job.result is None or not view.well_formed:
         return None
-    return job.xray.mask(MaskKind.MEASURED, view.request, view.prefix_len)
+    mask: MaskView = job.result.mask(MaskKind.MEASURED, view.request, view.prefix_len)
+    addressed = view.mask(MaskKind.ADDRESSED)
+    return mask if addressed is None else replace(mask, places=addressed.places)
+
+
+def can_leak(loaded: Loaded) -> bool:
+    """Whether a recording names its target and holds its prompts, so that a step can be run again."""
+    header = loaded.header
+    return bool(header.model) and any(prompt.tokens for prompt in header.prompts)
+
+
+def leak_job(loaded: Loaded, context: StepContext) -> Job | None:
+    """The leak mass of a step; its result is the report of :mod:`engine.xray.leak_report`."""
+    return background.store().get(_leak_key(loaded, context))
+
+
+def start_leak(loaded: Loaded, context: StepContext) -> Job:
+    """Begin one, or hand out the one that there is."""
+    path, step, model = loaded.trace.path, context.step, str(loaded.header.model)
+
+    def work(progress: ProgressFn, stop: threading.Event) -> Any:
+        from engine.models.catalog import ModelUnavailable
+        from engine.trace import open_trace
+        from engine.xray.history import committed_tokens
+        from engine.xray.leak import leak_of
+        from engine.xray.leak_report import leak_report
+        from workbench import runs
+
+        progress("reading the steps before", 0.0)
+        history = committed_tokens(open_trace(path), step.step, step.rank)
+        try:
+            target = runs.store().model(model, progress)
+        except ModelUnavailable as error:
+            raise ValueError(str(error)) from error
+        progress(f"running the step again with {model}", 0.5)
+        return leak_report(step, leak_of(step, history, target.model), model)
+
+    return background.store().start(_leak_key(loaded, context), work)
+
+
+def _leak_key(loaded: Loaded, context: StepContext) -> tuple[str, str, str]:
+    return "leak", digest(context), str(loaded.trace.path)

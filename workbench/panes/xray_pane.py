@@ -9,13 +9,14 @@ import streamlit as st
 
 from engine.layout import MaskKind
 from workbench import unusable, urlstate
+from workbench.background import Job, State
 from workbench.glossary import explain
 from workbench.guard import guarded
 from workbench.outcome import Outcome, mark
 from workbench.sides import Side
 from workbench.stepview import StepView
 from workbench.tokens import for_markdown, message
-from workbench.xrays import KERNELS, Job, State, store
+from workbench.xrays import KERNELS, start_xray, xray_of
 
 POLL = "500ms"
 LISTED = 8  # foreign keys
@@ -28,8 +29,8 @@ MEANING = {
 
 def draw_xray(view: StepView, side: Side) -> None:
     """The choice of a kernel, the button, and what came of it; ``side``: the selected step and request."""
-    kernel = urlstate.choice("kernel", KERNELS, KERNELS[0])
-    job = store().get(view.context, kernel)
+    kernel = chosen_kernel()
+    job = xray_of(view.context, kernel)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.selectbox(
             "kernel",
@@ -42,11 +43,11 @@ def draw_xray(view: StepView, side: Side) -> None:
             "X-ray this step",
             key="x-ray",
             disabled=job is not None and job.state in (State.RUNNING, State.FINISHED),
-            on_click=store().start,
+            on_click=start_xray,
             args=(view.context, kernel),
             help=explain("measured"),
         )
-        if job is not None and job.xray is not None:
+        if job is not None and job.result is not None:
             _offer_sides(side)
     if urlstate.get("kernel", kernel) not in KERNELS:
         unusable.say("kernel", f"one of {', '.join(KERNELS)}")
@@ -56,9 +57,14 @@ def draw_xray(view: StepView, side: Side) -> None:
             "and shows what each row really attends to."
         )
     elif job.state is State.RUNNING:
-        st.fragment(guarded()(_follow), run_every=POLL)(job)
+        follow(job, "stop x-ray")
     else:
         _draw_job(job, view)
+
+
+def chosen_kernel() -> str:
+    """The kernel that the URL names."""
+    return urlstate.choice("kernel", KERNELS, KERNELS[0])
 
 
 def _offer_sides(side: Side) -> None:
@@ -74,14 +80,18 @@ def _offer_sides(side: Side) -> None:
         )
 
 
-def _follow(job: Job) -> None:
-    """Redraws itself while the kernel runs, the whole page when it ends."""
+def follow(job: Job, key: str) -> None:
+    """Progress and a button that stops the job; the whole page is drawn again when it ends."""
+    st.fragment(guarded()(_follow), run_every=POLL)(job, key)
+
+
+def _follow(job: Job, key: str) -> None:
     if job.state is not State.RUNNING:
         st.rerun(scope="app")
         return
     with st.container(horizontal=True, vertical_alignment="center"):
         st.progress(min(job.fraction, 1.0), for_markdown(job.label))
-        st.button("Stop", key="stop x-ray", on_click=job.stop)
+        st.button("Stop", key=key, on_click=job.stop)
 
 
 def _draw_job(job: Job, view: StepView) -> None:
@@ -91,11 +101,10 @@ def _draw_job(job: Job, view: StepView) -> None:
     if job.state is State.STOPPED:
         st.caption("The X-ray was stopped.")
         return
-    report = job.request(view.request)
-    assert job.xray is not None
-    assert report is not None
+    whole = job.result.report
+    report = whole["requests"][view.request]
     st.markdown(verdict_line(report))
-    where = f"{job.xray.report['kernel']}, {job.xray.report['device']}"
+    where = f"{whole['kernel']}, {whole['device']}"
     st.caption(for_markdown(f"{chain_line(report)} · {where}"))
     if report["foreign"]:
         st.caption(for_markdown(foreign_line(report)))
