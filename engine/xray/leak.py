@@ -49,7 +49,7 @@ class Leak:
     logit_change: NDArray[np.float64]  # [rows], largest change of any logit under the intended mask
     real: NDArray[np.bool_]  # [rows], rows of nodes
     written: NDArray[np.bool_]  # [rows]
-    choices_kept: int  # real rows whose best token is the recorded choice
+    choices_kept: int  # written rows of nodes whose best token is the recorded choice
     request: NDArray[np.int64]  # [rows], whose row it is
     row: NDArray[np.int64]  # [rows], its number in that request
 
@@ -87,7 +87,9 @@ def leak_of(step: VerifyStep, history: list[list[int]], model: Decoder) -> Leak:
         real[list(oracle.real_rows(i))] = True
     predicted = step.outcome.target_predict
     best = logits.argmax(dim=1).cpu().numpy()
-    kept = 0 if predicted is None else int((best == predicted[: keys.rows])[real].sum())
+    kept = (
+        0 if predicted is None else int((best == predicted[: keys.rows])[real & seen.written].sum())
+    )
     change = (logits - clean).abs().amax(dim=1).double().cpu().numpy()
     change[~(real & seen.written)] = 0.0
     mass = torch.stack(as_run.mass).double().cpu().numpy()

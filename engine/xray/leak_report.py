@@ -13,9 +13,13 @@ DIGITS = 6
 
 
 def leak_report(step: VerifyStep, leak: Leak, target: str) -> dict[str, Any]:
-    """``step``, ``rank``, ``target``, ``layers``, ``heads``, ``leaks``, ``real_rows``, ``choices_kept``, ``by_head``
-    ([layers][heads], mean over rows of nodes), and per row of a node ``request``, ``row``, ``written``, ``mean``,
-    ``max`` with its ``layer`` and ``head``, ``places`` (mean by place), ``logit_change``.
+    """What leaks in a step, by row and by head.
+
+    ``step``, ``rank``, ``target``, ``layers``, ``heads``, ``leaks``, ``real_rows``, ``written_rows``, ``choices_kept``
+    (written rows that choose what was recorded: fewer where an earlier step left the recorded run's cache wrong),
+    ``largest_logit_change``, ``by_head`` ([layers][heads], mean over rows of nodes), and per row of a node ``request``,
+    ``row``, ``written``, ``mean``, ``max`` with its ``layer`` and ``head``, ``places`` (mean by place) and
+    ``logit_change``.
     """
     layers, heads, *_ = leak.mass.shape
     real = np.flatnonzero(leak.real)
@@ -27,6 +31,7 @@ def leak_report(step: VerifyStep, leak: Leak, target: str) -> dict[str, Any]:
         "heads": heads,
         "leaks": leak.leaks,
         "real_rows": len(real),
+        "written_rows": int((leak.real & leak.written).sum()),
         "choices_kept": leak.choices_kept,
         "largest_logit_change": float(leak.logit_change.max(initial=0.0)),
         "by_head": np.round(leak.total[:, :, real].mean(axis=2), DIGITS).tolist(),

@@ -47,7 +47,7 @@ def test_a_clean_step_leaks_nothing(folder: Path) -> None:
     assert done.exit_code == 0, done.output
     assert done.stdout == (
         "clean.ddtree.arrow: step 0, rank 0: tiny, 2 layers × 4 heads: no attention leaks; "
-        "largest logit change 0; 10 of 10 rows choose what was recorded\n"
+        "largest logit change 0; 10 of 10 written rows choose what was recorded\n"
     )
 
 
@@ -62,6 +62,7 @@ def test_a_wrong_width_leaks_by_row_layer_and_head(folder: Path) -> None:
     rows = {row["row"]: row for row in report["rows"]}
     assert [row for row in rows if not rows[row]["written"]] == [4, 5, 6, 7, 8, 9]
     assert rows[0]["max"] == 0
+    assert report["choices_kept"] == report["written_rows"] == 4  # run again, it does what it did
     assert max(rows[row]["places"]["not an ancestor"] for row in (1, 2, 3)) > 0
     text = leak(str(folder / "width.ddtree.arrow"), "--step", "0").stdout
     assert "6 rows are never written; they attend to nothing" in text

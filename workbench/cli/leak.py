@@ -58,7 +58,7 @@ def _lines(path: Path, report: dict[str, Any]) -> list[str]:
 
     size = f"{report['layers']} layers × {report['heads']} heads"
     head = f"{path.name}: step {report['step']}, rank {report['rank']}: {report['target']}, {size}"
-    kept = f"{report['choices_kept']} of {report['real_rows']} rows choose what was recorded"
+    kept = f"{report['choices_kept']} of {report['written_rows']} written rows choose what was recorded"
     if not report["leaks"]:
         change = report["largest_logit_change"]
         lines = [f"{head}: no attention leaks; largest logit change {change:g}; {kept}"]
