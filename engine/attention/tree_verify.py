@@ -93,7 +93,7 @@ def tree_verify_triton(
     parts = (batch, kv_heads, plan.splits, room) if plan.splits > 1 else (0,)
     sums = q_extend.new_empty((*parts, dim), dtype=torch.float32)
     states = q_extend.new_empty((*parts, 2), dtype=torch.float32)
-    chained = plan.splits > 1 and _can_chain(q_extend.device)
+    chained = plan.splits > 1 and can_chain(q_extend.device)
     scale = sm_scale or dim**-0.5
     scale = scale / logit_cap if logit_cap > 0 else scale * LOG2E
     kernels.over_parts[(kv_heads * plan.tiles, plan.splits, batch)](
@@ -171,7 +171,7 @@ def tree_verify_triton(
 
 
 @cache
-def _can_chain(device: torch.device) -> bool:
+def can_chain(device: torch.device) -> bool:
     """Whether a kernel can be launched while the one before it runs: Hopper and later."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
 

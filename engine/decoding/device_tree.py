@@ -26,6 +26,7 @@ except ImportError:  # Triton has no build for this platform; the twin serves
 
 WORDS = 3  # of a key
 WORD_BITS = 63
+LINKED = 16  # nodes of one program of the second kernel
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,18 +88,12 @@ def grow_triton(
         empty(batch),
     )
     if batch:
-        kernels.grow_trees[(batch,)](
+        kernels.search_trees[(batch,)](
             log_probs.contiguous(),
-            candidates.contiguous(),
-            roots,
             out.parents,
-            out.tokens,
             out.depths,
             out.ranks,
             out.log_weights,
-            out.retrieve_next_token,
-            out.retrieve_next_sibling,
-            out.visible,
             out.counts,
             length,
             width,
@@ -106,7 +101,27 @@ def grow_triton(
             budget,
             NODES=triton.next_power_of_2(nodes + 1),
             BITS=bits,
+            WORDS=max(1, -(-length // (WORD_BITS // bits))),
             num_warps=1,
+        )
+        rows = min(LINKED, triton.next_power_of_2(nodes))
+        kernels.link_trees[(batch, triton.cdiv(nodes, rows))](
+            candidates.contiguous(),
+            roots,
+            out.parents,
+            out.depths,
+            out.ranks,
+            out.counts,
+            out.tokens,
+            out.retrieve_next_token,
+            out.retrieve_next_sibling,
+            out.visible,
+            length,
+            stored,
+            nodes,
+            ROWS=rows,
+            COLUMNS=64,
+            num_warps=4,
         )
     return out
 

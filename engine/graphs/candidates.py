@@ -17,7 +17,7 @@ except ImportError:  # Triton has no build for this platform; the twin serves
     triton = None
 
 MOST = 256  # tokens a position
-MAX_GROUPS = 4096  # of a row: one program sorts their maxima
+MAX_GROUPS = 4096  # of a row: one program looks through their maxima
 CHUNK = 4096  # logits of one program
 
 
@@ -38,7 +38,7 @@ def best_tokens_triton(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     while -(-vocab // group) > MAX_GROUPS:
         group *= 2
     groups, chunks = -(-vocab // group), -(-vocab // CHUNK)
-    log_best = max(_log2(count), 1)
+    best = triton.next_power_of_2(count)
     maxima = torch.empty(rows, groups, dtype=torch.int64, device=device)
     tops = torch.empty(rows, chunks, dtype=torch.float32, device=device)
     sums = torch.empty(rows, chunks, dtype=torch.float64, device=device)
@@ -63,6 +63,7 @@ def best_tokens_triton(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
         maxima,
         tops,
         sums,
+        torch.empty(rows, 2 * best, dtype=torch.int64, device=device),
         log_probs,
         tokens,
         vocab,
@@ -70,11 +71,11 @@ def best_tokens_triton(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
         groups,
         chunks,
         count,
+        GROUPS=triton.next_power_of_2(groups),
         CHUNKS=triton.next_power_of_2(chunks),
         GROUP=group,
-        LOG_GROUPS=max(_log2(groups), log_best),
-        LOG_GROUP=_log2(group),
-        LOG_BEST=log_best,
+        BEST=best,
+        TOKEN_BITS=vocab.bit_length(),
         num_warps=8,
     )
     return log_probs, tokens
@@ -88,11 +89,6 @@ def best_tokens_torch(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     _, tokens = logits.float().sort(dim=-1, descending=True, stable=True)
     tokens = tokens[:, :count].contiguous()
     return log_probs.gather(1, tokens), tokens
-
-
-def _log2(count: int) -> int:
-    """Of the smallest power of two that is not smaller."""
-    return (count - 1).bit_length()
 
 
 def _refuse(logits: Tensor, count: int) -> None:

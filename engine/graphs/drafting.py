@@ -106,13 +106,13 @@ class DraftStep:
 
     def grow(
         self, logits: Tensor, roots: Tensor, budget: int, width: int
-    ) -> tuple[TreeTensors, Tensor, Tensor]:
+    ) -> tuple[TreeTensors, tuple[Tensor, Tensor]]:
         """Trees of ``budget`` nodes, and the candidates they grew from: log-probabilities and tokens [bs, L, width]."""
         batch, length, vocab = logits.shape
         log_probs, tokens = best_tokens(logits.view(-1, vocab), min(width, vocab))
         shape = (batch, length, -1)
         log_probs, tokens = log_probs.view(shape), tokens.view(shape)
-        return grow_on_device(log_probs, tokens, roots, budget), log_probs, tokens
+        return grow_on_device(log_probs, tokens, roots, budget), (log_probs, tokens)
 
     def remember(self, features: Tensor, positions: Tensor, slots: Tensor) -> None:
         """Write the context of committed tokens: ``features`` [rows, feature_width], places and slots int64 [rows]."""

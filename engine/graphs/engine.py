@@ -22,7 +22,7 @@ from engine.decoding.stages import CORRECT
 from engine.graphs.drafting import DraftStep
 from engine.graphs.forward import decoder_stack
 from engine.graphs.layout import PADDED_SEQ_LEN
-from engine.graphs.step import DeviceStep
+from engine.graphs.step import DeviceStep, Part
 from engine.models.decoder import Decoder
 from engine.models.device import HOST, to_device, to_host
 from engine.models.dflash import DFlash
@@ -66,14 +66,16 @@ class GraphEngine:
         self.running: list[RequestState] = []
         self._slots: dict[str, Tensor] = {}
         self.steps: dict[int, DeviceStep] = {}
+        self._pinned: Tensor | None = None  # what steps in graphs are read through
         self._laid_out: tuple[int, tuple[str, ...]] | None = (
             None  # what the state on the device is about
         )
 
     @property
-    def step_kind(self) -> str:
-        """How steps are launched."""
-        return "cuda graphs" if self.graphs else "eager"
+    def width(self) -> int:
+        """Ranks that a depth of a tree may use."""
+        budget, topk = self.config.budget, self.config.topk
+        return budget if topk is None else min(topk, budget)
 
     @torch.inference_mode()
     def add(self, rid: str, prompt: Sequence[int], max_new_tokens: int) -> RequestState:
@@ -115,16 +117,17 @@ class GraphEngine:
             drafter.remember(out.features.transpose(0, 1).flatten(1), positions, slots)
         return int(out.logits[0].argmax())
 
+    @torch.inference_mode()
     def step(self) -> list[list[int]]:
         """One step of every running request; the tokens that each emits. Raises ``RuntimeError`` if none is running."""
-        return self.commit(self.verify())
+        step = self._ready("whole")
+        step.run("whole")
+        return self._finish(step)
 
     @torch.inference_mode()
     def verify(self) -> DeviceStep:
         """The first part of a step, up to the accepted paths. The buffers hold it until the next step."""
-        if not self.running:
-            raise RuntimeError("step: no request is running")
-        step = self._ready()
+        step = self._ready("verify", "commit")
         step.run("verify")
         return step
 
@@ -134,11 +137,13 @@ class GraphEngine:
         step.run("commit")
         return self._finish(step)
 
-    def _ready(self) -> DeviceStep:
+    def _ready(self, *parts: Part) -> DeviceStep:
         """The captured step that holds the running requests, their state on the device."""
+        if not self.running:
+            raise RuntimeError("step: no request is running")
         size = self.config.captured_for(len(self.running))
         if size not in self.steps:
-            step = self.steps[size] = DeviceStep(
+            self.steps[size] = DeviceStep(
                 self.target,
                 self.stack,
                 self.drafter,
@@ -146,12 +151,11 @@ class GraphEngine:
                 self.table.req_to_token,
                 size,
                 self.q_len - 1,
-                self.config.budget
-                if self.config.topk is None
-                else min(self.config.topk, self.config.budget),
+                self.width,
+                graphs=self.graphs,
             )
-            if self.graphs:
-                step.capture()
+        if self.steps[size].capture(*parts):
+            self._laid_out = None
         about = size, tuple(state.rid for state in self.running)
         if about != self._laid_out:
             self._upload(self.steps[size])
@@ -169,9 +173,19 @@ class GraphEngine:
             padded = values if fill is None else values + [fill] * padding
             buffer.copy_(torch.tensor(padded, dtype=torch.int64, device=HOST))
 
+    def _read(self, said: Tensor) -> Tensor:
+        """A copy on the host; waits for the step."""
+        if not self.graphs:
+            return to_host(said)
+        if self._pinned is None or self._pinned.shape != said.shape:
+            self._pinned = torch.empty(said.shape, dtype=said.dtype, device=HOST, pin_memory=True)
+        self._pinned.copy_(said, non_blocking=True)
+        torch.cuda.current_stream(said.device).synchronize()
+        return self._pinned
+
     def _finish(self, step: DeviceStep) -> list[list[int]]:
         """Read what a step accepted and move the requests on."""
-        said = to_host(step.said).tolist()
+        said = self._read(step.said).tolist()
         emitted = []
         for state, (length, *tokens) in zip(list(self.running), said, strict=False):
             state.prefix_len += length

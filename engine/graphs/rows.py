@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engine.attention.tree_verify import can_chain
 from engine.models.rope import rotate, rotation
 
 try:
@@ -21,7 +22,15 @@ try:
 except ImportError:  # Triton has no build for this platform; the twins serve
     triton = None
 
+CHAIN = True  # kernels may be launched while the one before still runs
 GATE_BLOCK = 512  # columns of one program
+
+
+def chained(device: torch.device) -> dict[str, bool]:
+    """Launch options of a kernel that follows others."""
+    return (
+        {"CHAINED": True, "launch_pdl": True} if CHAIN and can_chain(device) else {"CHAINED": False}
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +85,7 @@ def add_and_norm_triton(
         HAS_DELTA=delta is not None,
         BLOCK=triton.next_power_of_2(width),
         num_warps=4,
+        **chained(hidden.device),
     )
     return total, out
 
@@ -102,7 +112,9 @@ def gated_triton(gate_up: Tensor) -> Tensor:
     rows, width = gate_up.shape[0], gate_up.shape[1] // 2
     out = gate_up.new_empty(rows, width)
     grid = (rows, triton.cdiv(width, GATE_BLOCK))
-    kernels.gate_rows[grid](gate_up, out, width, BLOCK=GATE_BLOCK, num_warps=4)
+    kernels.gate_rows[grid](
+        gate_up, out, width, BLOCK=GATE_BLOCK, num_warps=4, **chained(gate_up.device)
+    )
     return out
 
 
@@ -161,6 +173,7 @@ def place_heads_triton(
             HAS_NORM=k_norm is not None,
             STORES=memory is not None,
             num_warps=1,
+            **chained(fused.device),
         )
 
 

@@ -1,7 +1,8 @@
 """Triton kernels between the matrix products of a layer: norm, rotation with the write to the KV pool, gated product.
 
 Each does in one launch what takes several operations of torch, with float32 inside: under a CUDA graph a small model
-spends its time on launches, not on arithmetic.
+spends its time on launches, not on arithmetic. ``CHAINED``: launched while the kernel before still runs (Hopper's
+programmatic dependent launch), so it waits for that one's end before it touches memory.
 """
 
 from __future__ import annotations
@@ -12,9 +13,20 @@ import triton.language as tl
 
 @triton.jit  # type: ignore[untyped-decorator]
 def norm_rows(  # type: ignore[no-untyped-def]
-    hidden, delta, weight, total, out, width, eps, HAS_DELTA: tl.constexpr, BLOCK: tl.constexpr
+    hidden,
+    delta,
+    weight,
+    total,
+    out,
+    width,
+    eps,
+    HAS_DELTA: tl.constexpr,
+    BLOCK: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
     """Grid (rows,). ``total`` = hidden + delta, rounded as the residual stream is; ``out`` its norm."""
+    if CHAINED:
+        tl.extra.cuda.gdc_wait()
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, BLOCK)
     there = at < width
@@ -30,8 +42,10 @@ def norm_rows(  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def gate_rows(gate_up, out, width, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def gate_rows(gate_up, out, width, BLOCK: tl.constexpr, CHAINED: tl.constexpr):  # type: ignore[no-untyped-def]
     """Grid (rows, blocks of ``BLOCK`` columns). ``gate_up`` [rows, 2 * width]: silu of a half times the other."""
+    if CHAINED:
+        tl.extra.cuda.gdc_wait()
     row = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     there = at < width
@@ -61,11 +75,14 @@ def place_heads(  # type: ignore[no-untyped-def]
     DIM: tl.constexpr,
     HAS_NORM: tl.constexpr,
     STORES: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
     """Grid (rows, HEADS + 2 * KV_HEADS, layers): one head of a row; queries first, then keys, then values.
 
     Queries and keys are normed where the family does so and rotated in place; keys and values go to the row's slot.
     """
+    if CHAINED:
+        tl.extra.cuda.gdc_wait()
     row, head, layer = (
         tl.program_id(0).to(tl.int64),
         tl.program_id(1),

@@ -1,13 +1,15 @@
 """One whole step of a captured batch on the device: draft, build, lay out, verify, walk; then commit.
 
-Two parts, since a recording looks at the KV memory between them. Each is a function of persistent buffers with fixed
-shapes and without a wait, so each is captured once as a CUDA graph and replayed; on a host, or where graphs are off,
-the same functions run as they are.
+Two parts, since a recording looks at the KV memory between them. Both are functions of persistent buffers with fixed
+shapes and without a wait, so they are captured as CUDA graphs, together or apart, and replayed; on a host, or where
+graphs are off, the same functions run as they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -17,12 +19,30 @@ from engine.attention.tree_verify import tree_verify_attention
 from engine.decoding.device_tree import TreeTensors
 from engine.graphs.drafting import DraftStep
 from engine.graphs.forward import Stack
-from engine.graphs.layout import BatchState, Layout
+from engine.graphs.layout import PADDED_SEQ_LEN, BatchState, Layout
 from engine.graphs.rows import Memory
 from engine.graphs.walk import Walked, compact_on_device, walk_on_device
 from engine.models.decoder import Decoder
 
 WARM_UPS = 2  # runs before a capture: kernels are compiled, workspaces allocated
+Part = Literal["verify", "commit", "whole"]
+
+
+@dataclass(frozen=True, eq=False)
+class Verified:
+    """What the first part of a step leaves beside the layout and the walk, on the device."""
+
+    tree: TreeTensors
+    candidates: tuple[Tensor, Tensor] | None  # log-probabilities and tokens [captured, L, width]
+    logits: Tensor  # [rows, V], of the model's type
+    predict: Tensor  # int64 [rows]
+    features: Tensor | None  # [rows, layers * hidden_size], for the drafter
+
+
+@dataclass(frozen=True, eq=False)
+class _Captured:
+    graph: torch.cuda.CUDAGraph
+    verified: Verified  # that a replay fills
 
 
 class DeviceStep:
@@ -38,83 +58,109 @@ class DeviceStep:
         captured: int,
         budget: int,
         width: int,
+        *,
+        graphs: bool,
     ) -> None:
         """``drafter`` None: plain decoding, one row a request. ``pools`` [layers, slots, kv_heads, head_dim] each."""
         self.target, self.stack, self.drafter, self.pools = target, stack, drafter, pools
-        self.budget, self.width = budget, width
+        self.budget, self.width, self.graphs = budget, width, graphs
         device = target.device
         self.state = BatchState.empty(captured, device)
         self.layout = Layout(captured, budget + 1, req_to_token)
         self.walked = Walked.empty(captured, 1 if drafter is None else drafter.length + 1, device)
-        self.said = torch.zeros(
-            captured, self.walked.path.shape[1] + 1, dtype=torch.int64, device=device
-        )
-        self.tree = None if drafter is not None else _roots_alone(self.state)
-        # What a verify leaves behind, in place from step to step.
-        self.logits: Tensor | None = None
-        self.predict: Tensor | None = None
-        self.features: Tensor | None = None
-        self.candidates: tuple[Tensor, Tensor] | None = None
-        self._graphs: dict[str, torch.cuda.CUDAGraph] = {}
+        # What the host reads of a step: the accepted length, then the tokens.
+        said = captured, self.walked.path.shape[1] + 1
+        self.said = torch.zeros(said, dtype=torch.int64, device=device)
+        self._verified: Verified | None = None
+        self._captured: dict[Part, _Captured] = {}
+        self._pool: Any = None  # of the graphs' memory
+
+    @property
+    def verified(self) -> Verified:
+        """What the last verify left. Raises ``RuntimeError`` before the first."""
+        if self._verified is None:
+            raise RuntimeError("step: nothing was verified yet")
+        return self._verified
 
     def verify(self) -> None:
         """Draft, build, lay out, run the target over all rows, walk."""
         self.layout.prefixes(self.state)
-        tree = self.tree
-        if self.drafter is not None:
-            logits = self.drafter.draft(self.state, self.layout)
-            tree, *candidates = self.drafter.grow(logits, self.state.roots, self.budget, self.width)
-            self.candidates = candidates[0], candidates[1]
-        assert tree is not None
-        self.tree = tree
+        tree, candidates = self.build()
         self.layout.rows(self.state, tree)
-        self.logits, self.features = self.forward()
-        self.predict = self.logits.argmax(dim=-1)
+        logits, features = self.forward()
+        self._verified = Verified(tree, candidates, logits, logits.argmax(dim=-1), features)
         self.walk()
+
+    def build(self) -> tuple[TreeTensors, tuple[Tensor, Tensor] | None]:
+        """Trees, and the candidates that they grew from; roots alone without a drafter."""
+        if self.drafter is None:
+            return _roots_alone(self.state), None
+        logits = self.drafter.draft(self.state, self.layout)
+        return self.drafter.grow(logits, self.state.roots, self.budget, self.width)
 
     def walk(self) -> None:
         """What the rows' choices accept, and what of it the host reads."""
-        assert self.tree is not None
-        assert self.predict is not None
-        walk_on_device(self.tree, self.predict, self.layout, self.state, self.walked)
+        found = self.verified
+        walk_on_device(found.tree, found.predict, self.layout, self.state, self.walked)
         torch.cat((self.walked.accept_length[:, None], self.walked.emitted), 1, out=self.said)
 
     def commit(self) -> None:
         """Move accepted memory up, tell the drafter, step on."""
-        if self.drafter is not None:
-            assert self.features is not None
+        if self.drafter is not None and self.verified.features is not None:
             compact_on_device(*self.pools, self.layout, self.walked)
-            self.drafter.remember_walked(self.features, self.walked)
+            self.drafter.remember_walked(self.verified.features, self.walked)
         self.state.seq_lens.add_(self.walked.accept_length)
         self.state.roots.copy_(self.walked.bonus)
 
-    def run(self, part: str) -> None:
-        """``verify`` or ``commit``: the captured graph if there is one, else the function."""
-        if part in self._graphs:
-            self._graphs[part].replay()
+    def whole(self) -> None:
+        """Both parts."""
+        self.verify()
+        self.commit()
+
+    def run(self, part: Part) -> None:
+        """One part or the whole step: replayed where it was captured, else as it is."""
+        if part in self._captured:
+            captured = self._captured[part]
+            captured.graph.replay()
+            self._verified = captured.verified
         else:
-            self.part(part)()
+            self._function(part)()
 
-    def part(self, part: str) -> Callable[[], None]:
-        """The function of a part."""
-        return {"verify": self.verify, "commit": self.commit}[part]
+    def capture(self, *parts: Part) -> bool:
+        """Capture what was not captured yet, where graphs are on. True: the state was overwritten with padding."""
+        missing = [part for part in parts if self.graphs and part not in self._captured]
+        if missing:
+            self.state.seq_lens.fill_(PADDED_SEQ_LEN)
+            for buffer in (self.state.roots, self.state.request_rows, self.state.raw_bs):
+                buffer.zero_()
+        for part in missing:
+            self._captured[part] = self._capture(part)
+        return bool(missing)
 
-    def capture(self) -> None:
-        """Capture both parts. Every request must be padded: a warm-up runs over the buffers as they are."""
-        pool = None
-        for part in ("verify", "commit"):
-            run = self.part(part)
-            stream = torch.cuda.Stream(self.target.device)  # type: ignore[no-untyped-call]
-            stream.wait_stream(torch.cuda.current_stream(self.target.device))
-            with torch.cuda.stream(stream):
-                for _ in range(WARM_UPS):
-                    run()
-            torch.cuda.current_stream(self.target.device).wait_stream(stream)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=pool):
+    def _function(self, part: Part) -> Callable[[], None]:
+        functions: dict[Part, Callable[[], None]] = {
+            "verify": self.verify,
+            "commit": self.commit,
+            "whole": self.whole,
+        }
+        return functions[part]
+
+    def _capture(self, part: Part) -> _Captured:
+        device, run = self.target.device, self._function(part)
+        stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream(device))
+        before = self._verified
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UPS):
                 run()
-            pool = graph.pool()
-            self._graphs[part] = graph
+        torch.cuda.current_stream(device).wait_stream(stream)
+        if part == "commit":
+            self._verified = before  # that of the captured verify
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            run()
+        self._pool = graph.pool()
+        return _Captured(graph, self.verified)
 
     def forward(self) -> tuple[Tensor, Tensor | None]:
         """Logits [rows, V] of the model's type, and features [rows, layers * hidden_size] for the drafter."""

@@ -12,7 +12,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from engine.attention import tree_verify_kernel as kernels
-from engine.decoding.device_tree_kernel import grow_trees
+from engine.decoding.device_tree_kernel import link_trees, search_trees
 
 HOPPER = GPUTarget("cuda", 90, 32)
 SIXTEEN = {"q_extend", "k_extend", "v_extend", "out", "k_buffer", "v_buffer", "sinks"}

@@ -26,7 +26,7 @@ PROMPTS = {"a": [1, 5, 9, 4], "b": [7, 3], "c": [2, 2, 8, 6, 6, 1, 3]}
 
 
 def models(family: str, device: str, **options: object) -> tuple[Decoder, DFlash]:
-    target = random_decoder(family, seed=7, **options).to(device)  # type: ignore[arg-type]
+    target = random_decoder(family, seed=7, head_dim=16, **options).to(device)  # type: ignore[arg-type]
     return target, random_dflash(target, seed=3)
 
 
@@ -75,9 +75,7 @@ def test_steps_are_the_host_engines(device: str, options: dict[str, int]) -> Non
     while host.running:
         running = len(host.running)
         step = device_engine.verify()
-        tree, layout, walked = step.tree, step.layout, step.walked
-        assert tree is not None
-        assert step.predict is not None
+        tree, layout, walked = step.verified.tree, step.layout, step.walked
         trees = [tree.parents.clone(), tree.tokens.clone(), tree.counts.clone()]
         rows = layout.input_ids.clone(), layout.positions.clone()
         device_engine.commit(step)
@@ -99,7 +97,7 @@ def test_steps_are_the_host_engines(device: str, options: dict[str, int]) -> Non
         )
         for i, built in enumerate(wanted.built):
             live = slice(i * q_len, i * q_len + built.tree.num_nodes)
-            assert step.predict[live].tolist() == wanted.target_predict[live].tolist()
+            assert step.verified.predict[live].tolist() == wanted.target_predict[live].tolist()
 
 
 @pytest.mark.parametrize("device", ["cpu", GPU])
@@ -150,8 +148,8 @@ def test_drafters_of_other_shapes(shape: dict[str, object]) -> None:
         each.add("a", PROMPTS["c"], 24)
     while host.running:
         step = engine.verify()
-        assert step.tree is not None
-        tokens, count = step.tree.tokens.clone(), int(step.tree.counts[0])
+        tree = step.verified.tree
+        tokens, count = tree.tokens.clone(), int(tree.counts[0])
         engine.commit(step)
         assert tokens[0, :count].tolist() == host.step().built[0].tree.tokens.tolist()
 

@@ -154,18 +154,16 @@ def _step_of(method: _Method) -> DeviceStep:
 def stage_times(step: DeviceStep) -> dict[str, float]:
     """Microseconds of each stage of a step under graph replay, over the buffers as the last step left them."""
     drafter, state, layout = step.drafter, step.state, step.layout
-    assert step.tree is not None
-    tree = step.tree
+    tree, logits = step.verified.tree, step.verified.logits
     stages: dict[str, Callable[[], object]] = {}
     if drafter is not None:
-        logits = drafter.draft(state, layout)
+        drafted = drafter.draft(state, layout)
         stages["draft"] = lambda: drafter.draft(state, layout)
-        stages["build"] = lambda: drafter.grow(logits, state.roots, step.budget, step.width)
+        stages["build"] = lambda: drafter.grow(drafted, state.roots, step.budget, step.width)
     stages["offsets"] = lambda: layout.prefixes(state)
     stages["rows and mask"] = lambda: layout.rows(state, tree)
     stages["target"] = step.forward
-    found = step.forward()[0]
-    stages["choices"] = lambda: found.argmax(dim=-1)
+    stages["choices"] = lambda: logits.argmax(dim=-1)
     stages["walk"] = step.walk
     stages["commit"] = step.commit
     # A commit moves the request on: it is measured with nothing accepted.
