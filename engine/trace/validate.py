@@ -93,48 +93,58 @@ def validate_step(step: VerifyStep, known: Container[str] = ()) -> None:
 
 
 @once_a_type
-def _rules(record: type[Any]) -> tuple[tuple[str, Rule], ...]:
-    """``(field, rule)`` of a record's fields that have one."""
+def _rules(record: type[Any]) -> tuple[tuple[str, int, Rule | None], ...]:
+    """``(field, entries at most, rule)`` of a record's fields that have a bound or a rule."""
     free = (Kind.BOOL, Kind.FLOAT)
-    return tuple((field.name, _rule(field)) for field in declared(record) if field.kind not in free)
+    return tuple(
+        (field.name, _most(field), _rule(field))
+        for field in declared(record)
+        if field.kind not in free
+    )
 
 
-def _rule(field: Declared) -> Rule:
+def _most(field: Declared) -> int:
+    """Entries that a list may have; 0 for what is none."""
+    single = (Kind.GROUP, Kind.INT, Kind.STR)
+    return 0 if field.kind in single else LENGTHS.get(field.name, limits.MAX_ROWS)
+
+
+def _rule(field: Declared) -> Rule | None:
+    """What else a value must satisfy."""
     if field.kind is Kind.GROUP:
         return _record
     if field.kind is Kind.INT:
         return _range(*RANGES.get(field.name, (-ANY, ANY)))
     if field.kind is Kind.STR:
         return _string(CHOICES.get(field.name))
-    most = LENGTHS.get(field.name, limits.MAX_ROWS)
     if field.kind is Kind.GROUPS:
-        return _records(most)
+        return _records
     if field.kind is Kind.RAGGED_INTS:
-        return _ragged(most)
-    return _array(most, OFFSETS.get(field.name))
+        return _ragged
+    return _bounded(OFFSETS[field.name]) if field.name in OFFSETS else None
 
 
 def _record(record: Any, known: Container[str] = ()) -> None:
     name = ""
     try:
-        for name, rule in _rules(type(record)):
+        for name, most, rule in _rules(type(record)):
             value = getattr(record, name)
-            if value is not None and name not in known:
+            if value is None or name in known:
+                continue
+            if most and len(value) > most:
+                raise FieldProblem(f"at most {most} entries", str(len(value)))
+            if rule is not None:
                 rule(value)
     except FieldProblem as problem:
         raise problem.inside(name) from None
 
 
-def _records(most: int) -> Rule:
-    def rule(items: tuple[Any, ...]) -> None:
-        _count(len(items), most)
-        for index, item in enumerate(items):
-            try:
-                _record(item)
-            except FieldProblem as problem:
-                raise problem.inside(f"[{index}]") from None
-
-    return rule
+def _records(items: tuple[Any, ...]) -> None:
+    for index, item in enumerate(items):
+        try:
+            _record(item)
+        except FieldProblem as problem:
+            raise problem.inside(f"[{index}]") from None
 
 
 def _range(low: int, high: int) -> Rule:
@@ -155,31 +165,22 @@ def _string(choices: tuple[str, ...] | None) -> Rule:
     return rule
 
 
-def _ragged(most: int) -> Rule:
-    def rule(lists: tuple[Any, ...]) -> None:
-        _count(len(lists), most)
-        _count(sum(map(len, lists)), limits.MAX_ROWS)
+def _ragged(lists: tuple[Any, ...]) -> None:
+    """Their entries together."""
+    count, most = sum(map(len, lists)), limits.MAX_ROWS
+    if count > most:
+        raise FieldProblem(f"at most {most} entries", str(count))
 
-    return rule
 
-
-def _array(most: int, bound: int | None) -> Rule:
+def _bounded(bound: int) -> Rule:
     def rule(value: Any) -> None:
-        _count(len(value), most)
-        if bound is None or not len(value):
-            return
         numbers = value.tolist()  # of requests, so few
-        if max(numbers) > bound or min(numbers) < -bound:
+        if numbers and (max(numbers) > bound or min(numbers) < -bound):
             index = int(np.argmax((value > bound) | (value < -bound)))
             found = str(value[index])
             raise FieldProblem(f"an integer in {-bound} … {bound}", found, f"[{index}]")
 
     return rule
-
-
-def _count(length: int, most: int) -> None:
-    if length > most:
-        raise FieldProblem(f"at most {most} entries", str(length))
 
 
 def _request(request: Request) -> None:
