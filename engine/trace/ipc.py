@@ -106,16 +106,22 @@ def check_layout(layout: BatchLayout, nodes: int, buffers: int) -> None:
     found = (len(layout.node_lengths), len(layout.lengths))
     if found != (nodes, buffers):
         raise FieldProblem(f"{(nodes, buffers)} arrays and buffers", f"{found}")
-    if layout.node_lengths.view(np.uint64).max() > limits.MAX_STEP_CELLS:  # a negative one is huge
+    largest = np.maximum.reduce(layout.node_lengths.view(np.uint64))  # a negative one is huge
+    if largest > limits.MAX_STEP_CELLS:
         raise FieldProblem(f"arrays of 0 … {limits.MAX_STEP_CELLS} entries", "another length")
 
 
-@dataclass(frozen=True)
+SCALARS = {form: struct.Struct(form).unpack_from for form in ("<b", "<B", "<H", "<i", "<I", "<q")}
+UINT16, INT32 = SCALARS["<H"], SCALARS["<i"]
+
+
 class Table:
     """A flatbuffer table; every access is checked against the bytes that there are."""
 
-    data: bytes | bytearray
-    position: int
+    __slots__ = ("data", "position")
+
+    def __init__(self, data: bytes | bytearray, position: int) -> None:
+        self.data, self.position = data, position
 
     @classmethod
     def root(cls, data: bytes | bytearray) -> Table:
@@ -124,11 +130,16 @@ class Table:
 
     def _slot(self, field: int) -> int:
         """Absolute position of a field, 0 where it is left out."""
-        vtable = self.position - _unpack(self.data, self.position, "<i")
-        if 4 + 2 * field >= _unpack(self.data, vtable, "<H"):
-            return 0
-        relative = _unpack(self.data, vtable + 4 + 2 * field, "<H")
-        return self.position + relative if relative else 0
+        data, position, relative = self.data, self.position, 0
+        try:
+            vtable = position - INT32(data, position)[0]
+            if vtable < 0:
+                raise FieldProblem("an Arrow message", "damaged metadata")
+            if 4 + 2 * field < UINT16(data, vtable)[0]:
+                relative = UINT16(data, vtable + 4 + 2 * field)[0]
+        except struct.error:
+            raise FieldProblem("an Arrow message", "damaged metadata") from None
+        return position + relative if relative else 0
 
     def has(self, field: int) -> bool:
         """Whether the field is there."""
@@ -165,14 +176,9 @@ class Table:
         return np.frombuffer(self.data, np.int64, count, start + 4).reshape(-1, 2)
 
 
-SCALARS = {form: struct.Struct(form).unpack_from for form in ("<b", "<B", "<H", "<i", "<I", "<q")}
-
-
 def _unpack(data: bytes | bytearray, position: int, form: str) -> int:
-    if position < 0:
-        raise FieldProblem("an Arrow message", "damaged metadata")
     try:
-        value: int = SCALARS[form](data, position)[0]
+        value: int = SCALARS[form](data, position)[0]  # positions are sums of unsigned numbers
     except struct.error:
         raise FieldProblem("an Arrow message", "damaged metadata") from None
     return value
