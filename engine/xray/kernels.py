@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from engine.attention.tree_verify_plan import Plan, query_tile
 from engine.xray.errors import XRayError
 from engine.xray.sglang_kernel import SGLangKernels, load_sglang
 
@@ -71,8 +72,6 @@ def make_runner(
 
     Raises :class:`XRayError` for a kernel that is not to be had here.
     """
-    from engine.attention.tree_verify_plan import query_tile
-
     tile = query_tile(head_dim, device)
     if kernel is Kernel.ADDRESSED:
         from engine.layout import QUERY_TILE
@@ -94,10 +93,16 @@ def _engine(tile: int) -> Callable[[Arguments], None]:
 
     def run(given: Arguments) -> None:
         skips = not given.reads_prefix
-        options = {"skip_prefix_custom_mask": skips, "tile": tile, **_window(given)}
+        plan = None if given.q_extend.is_cuda else interpreted_plan(given.max_len_extend)
+        options = {"skip_prefix_custom_mask": skips, "tile": tile, "plan": plan, **_window(given)}
         tree_verify.tree_verify_triton(*_common(given), **options)
 
     return run
+
+
+def interpreted_plan(rows: int) -> Plan:
+    """Large tiles, since the interpreter's time goes by their number; two parts, so that parts are merged too."""
+    return Plan(64, -(-max(rows, 1) // 64), keys=64, splits=2, least=64, warps=4, stages=1)
 
 
 def _common(given: Arguments) -> tuple[Any, ...]:
