@@ -45,8 +45,8 @@ class Launch:
     kv_indices: Padded  # int64, renumbered slots
     custom_mask: Padded  # uint8
     rows: Padded  # int64, key of each row
-    slot_keys: Int64  # [slots + 1], key that each renumbered slot holds; the last is the canary
-    row_slots: Int64  # [rows], renumbered slot of each draft row; empty where not recorded
+    slot_keys: Int64  # [slots + 2], key that each renumbered slot holds; the last two are canaries
+    row_slots: Padded | None  # int64, renumbered slot of each draft row; None: not recorded
     reads_prefix: bool  # prefix columns of the mask are read, as deterministic kernels do
     window: int | None  # a key is visible iff q_position - k_position < window
     mask_overrun: bool  # cells outside the recorded buffer are read
@@ -73,6 +73,10 @@ def bounded(step: VerifyStep, oracle: Oracle, keys: Keys) -> Launch:
     if not 0 <= inputs.max_extend_len <= MOST_ROWS:
         raise XRayError(f"max_extend_len: expected 0 … {MOST_ROWS}, found {inputs.max_extend_len}")
     qo, kv, masks = (a.tolist() for a in (inputs.qo_indptr, inputs.kv_indptr, inputs.mask_indptr))
+    if step.config.sliding_window is not None and bool((np.diff(kv) < 0).any()):
+        raise XRayError(
+            f"kv_indptr: expected offsets that never fall (a window's entries follow from them), found {kv}"
+        )
     canary = len(keys.slots)
     entries = np.searchsorted(keys.slots, inputs.kv_indices)
     rows, cells, written = np.arange(keys.rows), inputs.custom_mask, inputs.out_cache_loc
@@ -90,12 +94,20 @@ def bounded(step: VerifyStep, oracle: Oracle, keys: Keys) -> Launch:
         padded_entries,
         _padded("mask_indptr", cells, 0, reads, MOST_CELLS, "cells of custom_mask"),
         padded_rows,
-        np.append(keys.holder, keys.beyond_indices),
-        np.searchsorted(keys.slots, np.empty(0) if written is None else written[: keys.rows]),
+        np.append(keys.holder, [keys.beyond_indices, keys.beyond_rows]),
+        None if written is None else _row_slots(keys, written, canary + 1, padded_rows),
         oracle.reads_prefix(),
         step.config.sliding_window,
         any(low < 0 or high > len(cells) for low, high in reads if low < high),
     )
+
+
+def _row_slots(keys: Keys, written: Int64, canary: int, rows: Padded) -> Padded:
+    """``out_cache_loc`` with canaries wherever the rows have some."""
+    slots = np.full(len(rows.values), canary)
+    known = np.searchsorted(keys.slots, written[: keys.rows])
+    slots[rows.front : rows.front + len(known)] = known
+    return Padded(slots, rows.front, len(known))
 
 
 def require(step: VerifyStep, oracle: Oracle) -> None:

@@ -49,7 +49,8 @@ def _row(launch: Launch, keys: Keys, program: int, row: int) -> np.ndarray:
     np.add.at(counts, reached[cells == 1], 1)
     common = int(np.gcd.reduce(counts)) if counts.any() else 1
     counts //= common  # keys that are all seen twice are as good as all seen once
-    counts[reached[cells == OUTSIDE]] = OUTSIDE
+    outside = reached[cells == OUTSIDE]
+    counts[outside[counts[outside] == 0]] = OUTSIDE
     return counts
 
 

@@ -43,7 +43,7 @@ class Arguments:
     custom_mask: Tensor  # uint8
     mask_indptr: Tensor  # int64 [batch + 1]
     max_len_extend: int
-    row_slots: Tensor  # int64 [rows sent], empty where not recorded
+    row_slots: Tensor | None  # int64 [rows sent], None: not recorded
     reads_prefix: bool
     window: int | None
     window_kv_offsets: (
@@ -145,8 +145,9 @@ def _unified(kernels: SGLangKernels, given: Arguments) -> None:
     if run is None or build is None:
         raise XRayError(f"SGLang {kernels.version}: expected a unified kernel, found none")
     batch = len(given.qo_indptr) - 1
-    if not len(given.row_slots):
+    if given.row_slots is None:
         raise XRayError("out_cache_loc: the deterministic kernel needs it, found none recorded")
+    _never_fall(given, "the deterministic kernel's indices are laid out by them")
     lengths = given.qo_indptr.diff().to(torch.int32)
     kv_indptr, kv_indices, prefix_lens = build(
         given.kv_indptr,
@@ -181,6 +182,16 @@ def _unified(kernels: SGLangKernels, given: Arguments) -> None:
     )
 
 
+def _never_fall(given: Arguments, why: str) -> None:
+    for name in ("qo_indptr", "kv_indptr"):
+        offsets = getattr(given, name)
+        if int(offsets[0]) < 0 or bool((offsets.diff() < 0).any()):
+            raise XRayError(
+                f"{name}: expected offsets that start at 0 or more and never fall ({why}), "
+                f"found {offsets.tolist()}"
+            )
+
+
 def _addressed(given: Arguments) -> None:
     """The programs of :mod:`engine.attention.addressed` over their own keys."""
     from engine.attention.addressed import AddressFault, attend, programs_of
@@ -189,9 +200,12 @@ def _addressed(given: Arguments) -> None:
     if given.reads_prefix or given.window is not None:
         what = "windows" if given.window is not None else "prefix columns of the mask"
         raise XRayError(f"kernel addressed: {what} are not covered; expected engine or sglang")
-    offsets = (given.qo_indptr, given.kv_indptr, given.mask_indptr)
-    if any(bool((array < 0).any()) for array in offsets):
-        raise XRayError("kernel addressed: expected offsets of at least 0, found negative ones")
+    _never_fall(given, "the formula in torch takes no others")
+    if bool((given.mask_indptr < 0).any()):
+        found = given.mask_indptr.tolist()
+        raise XRayError(
+            f"mask_indptr: expected offsets of at least 0 (kernel addressed), found {found}"
+        )
     metadata = AttentionMetadata(
         given.qo_indptr,
         given.kv_indptr,

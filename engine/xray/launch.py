@@ -106,7 +106,7 @@ def _arguments(
         to(cells)[launch.custom_mask.front :],
         to(launch.mask_indptr),
         launch.max_extend_len,
-        to(launch.row_slots),
+        None if launch.row_slots is None else to(launch.row_slots.values)[rows.front :],
         launch.reads_prefix,
         launch.window,
         offsets,
@@ -122,7 +122,7 @@ def windowed(launch: Launch, window: int) -> tuple[NDArray[np.int64], Padded, ND
         launch.kv_indices.values[end - max(count, 0) : end]
         for end, count in zip(ends.tolist(), kept.tolist(), strict=True)
     ]
-    canary = np.full(launch.kv_indices.front, len(launch.slot_keys) - 1)
+    canary = np.full(launch.kv_indices.front, len(launch.slot_keys) - 2)
     entries = np.concatenate([canary, *parts, canary])
     padded = Padded(entries, len(canary), len(entries) - 2 * len(canary))
     return indptr(np.maximum(kept, 0)), padded, lengths - kept

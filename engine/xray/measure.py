@@ -65,7 +65,7 @@ def measure(
     seen = probe.seen(fill=0)
     if launch.mask_overrun:
         other = probe.seen(fill=1)
-        seen.times[seen.times != other.times] = OUTSIDE
+        seen.times[(seen.times == 0) & (other.times > 0)] = OUTSIDE
     expected = formula(launch, keys, runner.tile)
     seen = replace(seen, contested=expected.contested)
     return Measurement(keys, seen, expected, runner.label, probe.passes, launch.reads_prefix)

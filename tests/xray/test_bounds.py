@@ -9,6 +9,7 @@ import pytest
 from engine.xray import XRayError
 from engine.xray.kernels import Kernel
 from engine.xray.report import examine
+from tests.xray.sglang_wheel import sglang_folder
 from tests.xray.steps import step_of, with_inputs
 from tests.xray.test_measure import pytestmark as pytestmark
 
@@ -59,8 +60,25 @@ def test_layouts_of_other_kernels_are_refused(config, words) -> None:
 def test_the_addressed_formula_refuses_what_it_does_not_cover() -> None:
     with pytest.raises(XRayError, match="kernel addressed: prefix columns of the mask"):
         examine(step_of([[-1]], [3], budget=0, deterministic=True), Kernel.ADDRESSED)
-    with pytest.raises(XRayError, match="expected offsets of at least 0, found negative"):
+    with pytest.raises(XRayError, match=r"kv_indptr: expected offsets .* found \[0, 5, 3\]"):
+        examine(with_inputs(STEP, kv_indptr=[0, 5, 3]), Kernel.ADDRESSED)
+    windowed = with_inputs(step_of([[-1]], [3], budget=0, window=2), kv_indptr=[3, 1])
+    with pytest.raises(XRayError, match=r"kv_indptr: expected offsets that never fall \(a window"):
+        examine(windowed, Kernel.ENGINE)
+    with pytest.raises(XRayError, match=r"mask_indptr: expected offsets of at least 0"):
         examine(with_inputs(STEP, mask_indptr=[-3, 21, 36]), Kernel.ADDRESSED)
+
+
+def test_the_deterministic_kernel_refuses_what_would_lay_its_indices_out_of_bounds() -> None:
+    step = step_of([[-1, 0, 1], [-1, 0, 0]], [4, 2], budget=2, deterministic=True)
+    folder = sglang_folder()
+    with pytest.raises(XRayError, match="kv_indptr: expected offsets that start at 0 or more and"):
+        examine(with_inputs(step, kv_indptr=[4, 1, 6]), Kernel.SGLANG, sglang_path=folder)
+    with pytest.raises(XRayError, match="out_cache_loc: the deterministic kernel needs it, found"):
+        examine(with_inputs(step, out_cache_loc=None), Kernel.SGLANG, sglang_path=folder)
+    wide = with_inputs(step, qo_indptr=[0, 3, 8], max_extend_len=5)
+    found = examine(wide, Kernel.SGLANG, sglang_path=folder).report["requests"][1]
+    assert found["pairs"][2]["agree"]
 
 
 @pytest.mark.parametrize("offset", [-40, 30])
