@@ -20,6 +20,7 @@ from engine.xray.kernels import Arguments, Runner
 
 HEAD_DIM = 128  # of the probe; what the tiles of both kernels depend on
 MOST_BYTES = 1 << 28  # of one pass's values
+MOST_HEADS = 4  # of one pass: the interpreter takes seconds for a long prefix, and progress is shown between passes
 POISON = -7.25
 Channels = NDArray[np.int64]  # [keys], the channel of each key, -1 for none
 
@@ -38,7 +39,7 @@ def passes_of(launch: Launch, channels: int, dim: int = HEAD_DIM) -> list[range]
     """Heads of each pass."""
     heads = -(-channels // dim)
     stored = len(launch.slot_keys) + 2 * len(launch.rows.values)
-    at_once = max(1, min(heads, MOST_BYTES // (stored * dim * 4)))
+    at_once = max(1, min(heads, MOST_HEADS, MOST_BYTES // (stored * dim * 4)))
     return [range(first, min(first + at_once, heads)) for first in range(0, heads, at_once)]
 
 

@@ -2,7 +2,8 @@
 
 intended ≠ built: the builder; built ≠ addressed: the metadata; addressed ≠ measured: the kernel. The first pair that
 disagrees is named; the others are counted. Nothing is asked of padding rows, except that the kernel does with them what
-the formula says. Prefix columns that the kernel does not read count as what they should be.
+the formula says. Prefix columns that the kernel does not read, and cells that the recorded buffer lacks, count as what
+they should be.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.layout import VISIBLE, Cells, MaskKind, MaskView, built_mask
+from engine.layout import UNREAD, VISIBLE, Cells, MaskKind, MaskView, built_mask
 from engine.oracle import Oracle
 from engine.step import VerifyStep
 from engine.xray.measure import Measurement
@@ -156,19 +157,23 @@ def _pair(
         differs = _times_differ(measured, rows, columns)
     else:
         rows = columns[prefix_len:][:nodes]
-        wanted, found = masks[left].cells[:nodes], masks[right].cells[:nodes]
-        if not reads_prefix:
-            assumed = masks[MaskKind.INTENDED].cells[:nodes, :prefix_len]
-            wanted = _assuming(assumed, wanted) if left is MaskKind.BUILT else wanted
-            found = _assuming(assumed, found) if right is MaskKind.BUILT else found
+        intended = masks[MaskKind.INTENDED].cells[:nodes]
+        wanted, found = (
+            _known(masks[kind].cells[:nodes], intended, prefix_len if not reads_prefix else 0)
+            if kind is MaskKind.BUILT
+            else masks[kind].cells[:nodes]
+            for kind in (left, right)
+        )
         differs = (wanted != found) & ((wanted == VISIBLE) | (found == VISIBLE))
     cells = tuple((int(r), int(c)) for r, c in np.argwhere(differs))
     return Pair(left, right, cells, _foreign(right, measured, request, rows))
 
 
-def _assuming(prefix: Cells, cells: Cells) -> Cells:
-    """The same with other prefix columns."""
-    return np.concatenate([prefix, cells[:, prefix.shape[1] :]], axis=1)
+def _known(built: Cells, intended: Cells, unread: int) -> Cells:
+    """The built mask; cells that the buffer lacks, and the first ``unread`` columns, are what they should be."""
+    cells = np.where(built == UNREAD, intended, built)
+    cells[:, :unread] = intended[:, :unread]
+    return cells
 
 
 def _times_differ(
