@@ -36,9 +36,9 @@ def compact_and_trace(stages: Stages, pool: KVPool, slots: Tensor, path: list[in
     ``slots``: int64 [q_len] on the host, where the request's rows were written; ``path``: accepted nodes.
     """
     layers, there = watched_layers(pool), to_device(slots, pool.k[0].device)
-    before = [_rows(pool, layer, there) for layer in layers]
+    before = [rows_held(pool, layer, there) for layer in layers]
     stages.compact(pool, slots, torch.tensor(path, device=HOST))
-    after = [_rows(pool, layer, there[: len(path)]) for layer in layers]
+    after = [rows_held(pool, layer, there[: len(path)]) for layer in layers]
     pairs = zip(before, after, strict=True)
     return Committed(path, torch.stack([(new[:, None] == old).all(-1) for old, new in pairs]))
 
@@ -57,7 +57,7 @@ def nodes_held(layers: list[int], commits: list[Committed]) -> dict[int, list[li
     return held
 
 
-def _rows(pool: KVPool, layer: int, slots: Tensor) -> Tensor:
+def rows_held(pool: KVPool, layer: int, slots: Tensor) -> Tensor:
     """Memory of slots as integers, keys and values side by side, [n, …]; a copy. NaN thus equals itself."""
     both = torch.cat([pool.k[layer][slots], pool.v[layer][slots]], dim=-1).flatten(1)
     return both.view(torch.int16 if both.element_size() == 2 else torch.int32)

@@ -88,30 +88,30 @@ def grow_triton(
         empty(batch),
     )
     if batch:
+        words = empty(batch, nodes)
         kernels.search_trees[(batch,)](
             log_probs.contiguous(),
-            out.parents,
-            out.depths,
-            out.ranks,
+            words,
             out.log_weights,
             out.counts,
             length,
             width,
             stored,
             budget,
-            NODES=triton.next_power_of_2(nodes + 1),
+            ENTRIES=triton.next_power_of_2(max(budget, 1)),
             BITS=bits,
             WORDS=max(1, -(-length // (WORD_BITS // bits))),
             num_warps=1,
         )
         rows = min(LINKED, triton.next_power_of_2(nodes))
         kernels.link_trees[(batch, triton.cdiv(nodes, rows))](
+            words,
+            out.counts,
             candidates.contiguous(),
             roots,
             out.parents,
             out.depths,
             out.ranks,
-            out.counts,
             out.tokens,
             out.retrieve_next_token,
             out.retrieve_next_sibling,

@@ -34,70 +34,69 @@ def _digit(depth, word: tl.constexpr, BITS: tl.constexpr):  # type: ignore[no-un
 @triton.jit  # type: ignore[untyped-decorator]
 def search_trees(  # type: ignore[no-untyped-def]
     log_probs,
-    parents,
-    depths,
-    ranks,
+    words,
     weights,
     counts,
     length,
     width,
     stored,
     budget,
-    NODES: tl.constexpr,
+    ENTRIES: tl.constexpr,
     BITS: tl.constexpr,
     WORDS: tl.constexpr,
 ):
-    """Grid (requests,). ``stored``: candidates of a depth in memory; ``NODES``: a power of two above ``budget + 1``.
+    """Grid (requests,). ``stored``: candidates of a depth in memory; ``ENTRIES``: a power of two, at least ``budget``.
 
-    ``WORDS``: of a key, as many as the depths need.
+    Leaves one word and the weight of each node found. ``WORDS``: of a key, as many as the depths need.
     """
     request = tl.program_id(0).to(tl.int64)
     count = budget + 1
     log_probs += request * length * stored
-    entry = tl.arange(0, NODES)
+    words += request * count
+    weights += request * count
+    entry = tl.arange(0, ENTRIES)
 
-    weight = tl.full((NODES,), NEVER, tl.float64)
+    weight = tl.full((ENTRIES,), NEVER, tl.float64)
     if length * width > 0:
         weight = tl.where(entry == 0, tl.load(log_probs), weight)
     weight = tl.where(weight == weight, weight, NEVER)
-    base = tl.zeros((NODES,), tl.float64)  # weight of the parent
-    word = tl.full((NODES,), 1, tl.int64)  # depth, rank and parent of the entry
-    key_0 = tl.zeros((NODES,), tl.int64) + _digit(1, 0, BITS)
-    key_1 = tl.zeros((NODES,), tl.int64)
-    key_2 = tl.zeros((NODES,), tl.int64)
-    node_word = tl.zeros((NODES,), tl.int64)
-    node_weight = tl.zeros((NODES,), tl.float64)
+    base = tl.zeros((ENTRIES,), tl.float64)  # weight of the parent
+    word = tl.full((ENTRIES,), 1, tl.int64)  # depth, rank and parent of the entry
+    key_0 = tl.zeros((ENTRIES,), tl.int64) + _digit(1, 0, BITS)
+    key_1 = tl.zeros((ENTRIES,), tl.int64)
+    key_2 = tl.zeros((ENTRIES,), tl.int64)
     found = tl.full((), 1, tl.int32)
+    tl.store(weights, tl.zeros((), tl.float64))
 
     for node in range(1, count):
         best = tl.max(weight, 0)
-        tied = weight == best
-        if tl.sum(tied.to(tl.int32), 0) > 1:
-            least = tl.min(tl.where(tied, key_0, LARGEST), 0)
-            tied = tied & (key_0 == least)
-            if WORDS > 1:
-                least = tl.min(tl.where(tied, key_1, LARGEST), 0)
-                tied = tied & (key_1 == least)
-            if WORDS > 2:
-                least = tl.min(tl.where(tied, key_2, LARGEST), 0)
-                tied = tied & (key_2 == least)
-            tied = entry == tl.min(tl.where(tied, entry, NODES), 0)
-        alive = best > NEVER
-        # The same for each entry: the interpreter cannot spread a single truth value.
-        chosen = tied & (entry * 0 + alive.to(tl.int32) > 0)
+        chosen = (weight == best) & (weight > NEVER)
         its_word = tl.sum(tl.where(chosen, word, 0), 0)
         its_base = tl.sum(tl.where(chosen, base, 0.0), 0)
+        tied = tl.sum(chosen.to(tl.int32), 0)
+        if tied > 1:
+            least = tl.min(tl.where(chosen, key_0, LARGEST), 0)
+            chosen = chosen & (key_0 == least)
+            if WORDS > 1:
+                least = tl.min(tl.where(chosen, key_1, LARGEST), 0)
+                chosen = chosen & (key_1 == least)
+            if WORDS > 2:
+                least = tl.min(tl.where(chosen, key_2, LARGEST), 0)
+                chosen = chosen & (key_2 == least)
+            its_word = tl.sum(tl.where(chosen, word, 0), 0)
+            its_base = tl.sum(tl.where(chosen, base, 0.0), 0)
+        alive = tied > 0
         its_depth = (its_word & FIELD_MASK).to(tl.int32)
         its_rank = ((its_word >> FIELD) & FIELD_MASK).to(tl.int32)
         row = log_probs + (its_depth - 1) * stored
         aside = tl.load(row + its_rank + 1, mask=alive & (its_rank + 1 < width), other=NEVER)
         below = tl.load(row + stored, mask=alive & (its_depth < length), other=NEVER)
-        new = entry == node
-        node_word = tl.where(new, its_word, node_word)
-        node_weight = tl.where(new & (entry * 0 + alive.to(tl.int32) > 0), best, node_weight)
+        tl.store(words + node, its_word, mask=alive)
+        tl.store(weights + node, tl.where(alive, best, 0.0))
         found += alive.to(tl.int32)
 
         # Its next sibling takes its place in the frontier, its first child a new one.
+        new = entry == node
         word = tl.where(chosen, word + ONE_RANK, word)
         child_word = (its_depth + 1).to(tl.int64) + (its_word * 0 + node) * ONE_RANK * ONE_RANK
         word = tl.where(new, child_word, word)
@@ -116,26 +115,18 @@ def search_trees(  # type: ignore[no-untyped-def]
         weight = tl.where(chosen, its_base + aside, weight)
         weight = tl.where(new, best + below, weight)
         weight = tl.where(weight == weight, weight, NEVER)
-
-    real, first_node = entry < count, request * count
-    here = (entry > 0) & (entry < found)
-    parent = tl.where(here, node_word >> FIELD >> FIELD, -1)
-    tl.store(parents + first_node + entry, parent, mask=real)
-    tl.store(depths + first_node + entry, tl.where(here, node_word & FIELD_MASK, 0), mask=real)
-    rank = tl.where(here, (node_word >> FIELD) & FIELD_MASK, 0)
-    tl.store(ranks + first_node + entry, rank, mask=real)
-    tl.store(weights + first_node + entry, node_weight, mask=real)
     tl.store(counts + request, found.to(tl.int64))
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def link_trees(  # type: ignore[no-untyped-def]
+    words,
+    counts,
     candidates,
     roots,
     parents,
     depths,
     ranks,
-    counts,
     tokens,
     next_token,
     next_sibling,
@@ -146,19 +137,21 @@ def link_trees(  # type: ignore[no-untyped-def]
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Grid (requests, blocks of ``ROWS`` nodes). Token, first child, next sibling of each node, and what it sees."""
+    """Grid (requests, blocks of ``ROWS`` nodes). All that follows from the words of the nodes found."""
     request = tl.program_id(0).to(tl.int64)
     first = request * nodes
+    found = tl.load(counts + request)
     node = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
-    real = node < nodes
-    here = node < tl.load(counts + request)
-    parent = tl.load(parents + first + node, mask=real, other=-1)
-    depth = tl.load(depths + first + node, mask=real, other=0)
-    rank = tl.load(ranks + first + node, mask=real, other=0)
-    drafted = here & (node > 0)
+    real, drafted = node < nodes, (node > 0) & (node < found)
+    word = tl.load(words + first + node, mask=drafted, other=0)
+    parent = tl.where(drafted, word >> FIELD >> FIELD, -1)
+    depth, rank = word & FIELD_MASK, (word >> FIELD) & FIELD_MASK
     place = (request * length + depth - 1) * stored + rank
     token = tl.load(candidates + place, mask=drafted, other=0)
     token = tl.where(node == 0, tl.load(roots + request), token)
+    tl.store(parents + first + node, parent, mask=real)
+    tl.store(depths + first + node, depth, mask=real)
+    tl.store(ranks + first + node, rank, mask=real)
     tl.store(tokens + first + node, token, mask=real)
 
     child = tl.full((ROWS,), 0, tl.int64) + nodes
@@ -166,11 +159,12 @@ def link_trees(  # type: ignore[no-untyped-def]
     cells = visible + (first + node)[:, None] * nodes
     for start in range(0, nodes, COLUMNS):
         column = start + tl.arange(0, COLUMNS)
-        above = tl.load(parents + first + column, mask=column < nodes, other=-2)
+        theirs = (column > 0) & (column < found)
+        above = tl.load(words + first + column, mask=theirs, other=0) >> FIELD >> FIELD
+        above = tl.where(theirs, above, -2)
         of_mine = above[None, :] == node[:, None].to(tl.int64)
         child = tl.minimum(child, tl.min(tl.where(of_mine, column[None, :], nodes), 1))
         beside = (above[None, :] == parent[:, None]) & (column[None, :] > node[:, None])
-        beside = beside & (parent >= 0)[:, None]
         sibling = tl.minimum(sibling, tl.min(tl.where(beside, column[None, :], nodes), 1))
         itself = (column[None, :] == node[:, None]).to(tl.int8)
         tl.store(cells + column[None, :], itself, mask=real[:, None] & (column < nodes)[None, :])
@@ -179,7 +173,9 @@ def link_trees(  # type: ignore[no-untyped-def]
 
     tl.debug_barrier()
     one = tl.full((ROWS,), 1, tl.int8)
+    climber = parent
     for _ in range(length):
-        climbing = real & (parent >= 0)
-        tl.store(visible + (first + node) * nodes + parent, one, mask=climbing)
-        parent = tl.load(parents + first + parent, mask=climbing, other=-1)
+        climbing = climber >= 0
+        tl.store(visible + (first + node) * nodes + climber, one, mask=climbing)
+        above = tl.load(words + first + climber, mask=climber > 0, other=0) >> FIELD >> FIELD
+        climber = tl.where(climber > 0, above, -1)

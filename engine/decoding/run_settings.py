@@ -36,7 +36,7 @@ class RunSettings:
     fault: str | None = None
     max_new_tokens: int = 64
     method: str = "ddtree"
-    backend: str = "addressed"  # or "dense"
+    backend: str = "addressed"  # or "dense", "device": whole steps on the device
     reference: bool = True  # compute the dense reference beside every step
     device: str = "cpu"  # or "cuda", "cuda:N": where the target was loaded
     dtype: str = "float32"  # or "bfloat16"
@@ -67,19 +67,29 @@ class RunSettings:
             _at_most("captured_bs", self.captured_bs, MOST_REQUESTS)
         if not 0.0 <= self.accuracy <= 1.0:
             raise ValueError(f"accuracy: expected 0 … 1, found {self.accuracy}")
-        inject(
-            self.fault, replay=self.mode == Graph.REPLAY
-        )  # unknown or impossible faults raise here
-        EngineConfig(
+        config = EngineConfig(
             self.budget,
             self.topk,
             self.block_size,
             self.max_depth,
             self.spine,
             sampler=Sampler(self.temperature, self.seed),
+            stages=inject(self.fault, replay=self.mode == Graph.REPLAY),
         )
+        if self.backend == Backend.DEVICE:
+            self._on_device_alone(config)
         if self.method != "autoregressive":
             check_drafter(self.drafter, self.model)
+
+    def _on_device_alone(self, config: EngineConfig) -> None:
+        """Refuse what steps without the host cannot do."""
+        from engine.graphs.engine import refuse  # brings Triton, which takes its time to import
+
+        refuse(config)
+        if self.method != "autoregressive" and self.drafter in ("oracle", "prompt-lookup"):
+            raise ValueError(
+                f"drafter {self.drafter}: expected a DFlash drafter with steps on the device alone"
+            )
 
     def command(self) -> str:
         """The command line that repeats this run."""

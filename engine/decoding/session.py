@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -32,12 +33,15 @@ from engine.decoding.reference import ReferenceModel
 from engine.decoding.run_settings import RunSettings
 from engine.decoding.settings import Backend, EngineConfig, Graph
 from engine.drafters.base import Drafter
-from engine.drafters.catalog import make_drafter
+from engine.drafters.catalog import dflash_model, make_drafter
 from engine.faults import inject
 from engine.models.catalog import Target
 from engine.models.device import find_device, find_dtype, synchronize
 from engine.trace.header import PromptRecord, TraceHeader
 from engine.trace.writer import TraceWriter
+
+if TYPE_CHECKING:
+    from engine.graphs.recorded import RecordedEngine
 
 KEPT_CANDIDATES = 64  # of each draft position that a recording holds
 
@@ -153,7 +157,7 @@ class _Run:
     def _decode_tree(
         self, config: EngineConfig, states: dict[str, RequestState]
     ) -> Iterator[Event]:
-        engine = Engine(self.target.model, self._drafter(config), config)
+        engine = self._engine(config)
         reference = ReferenceModel(self.target.model) if self.settings.reference else None
         recorder = Recorder(
             self.target.model,
@@ -181,6 +185,18 @@ class _Run:
                     output = states[request.rid].output
                     yield TreeTokens(request.rid, tuple(output), self._text(output))
 
+    def _engine(self, config: EngineConfig) -> Engine | RecordedEngine:
+        if config.backend is not Backend.DEVICE:
+            return Engine(self.target.model, self._drafter(config), config)
+        from engine.graphs.recorded import RecordedEngine  # brings Triton
+
+        drafter = dflash_model(self.settings.drafter, self.target)
+        replay = config.graph is Graph.REPLAY
+        if not replay:
+            config = replace(config, captured_bs=tuple(range(1, len(self.prompts) + 1)))
+        graphs = replay and self.target.model.device.type == "cuda"
+        return RecordedEngine(self.target.model, drafter, config, graphs=graphs)
+
     def _drafter(self, config: EngineConfig) -> Drafter:
         return make_drafter(
             self.settings.drafter,
@@ -192,7 +208,11 @@ class _Run:
         )
 
     def _add(
-        self, engine: Engine, reference: ReferenceModel | None, rid: str, prompt: list[int]
+        self,
+        engine: Engine | RecordedEngine,
+        reference: ReferenceModel | None,
+        rid: str,
+        prompt: list[int],
     ) -> RequestState:
         if reference is not None:
             reference.start(rid, prompt)
@@ -201,7 +221,7 @@ class _Run:
         self.tree_seconds += time.perf_counter() - started
         return state
 
-    def _timed_step(self, engine: Engine) -> StepResult:
+    def _timed_step(self, engine: Engine | RecordedEngine) -> StepResult:
         started = time.perf_counter()
         result = engine.step()
         synchronize(self.target.model.device)

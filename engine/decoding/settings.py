@@ -22,6 +22,7 @@ class Backend(StrEnum):
 
     ADDRESSED = "addressed"
     DENSE = "dense"
+    DEVICE = "device"  # whole steps on the device: tree-verify kernel, CUDA graphs (engine.graphs)
 
 
 class FinishReason(StrEnum):

@@ -48,6 +48,11 @@ def _loaded(folder: Path, target: Target) -> DFlash:
     return load_dflash(folder, target.model)
 
 
+def dflash_model(name: str, target: Target) -> DFlash:
+    """The DFlash model itself, loaded once. Raises ``ValueError`` as :func:`dflash_folder` does."""
+    return _loaded(dflash_folder(name, target.name), target)
+
+
 def make_drafter(
     name: str,
     target: Target,
@@ -72,5 +77,5 @@ def make_drafter(
             sampler=sampler,
             max_context=max_context,
         )
-    model = _loaded(dflash_folder(name, target.name), target)
+    model = dflash_model(name, target)
     return DFlashDrafter(model, target.model, block_size=block_size)

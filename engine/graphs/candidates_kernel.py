@@ -17,7 +17,7 @@ LEAST_WORD = tl.constexpr(-0x80000000)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _keys(value: tl.tensor, token: tl.tensor):  # type: ignore[no-untyped-def]
+def keys_of(value: tl.tensor, token: tl.tensor):  # type: ignore[no-untyped-def]
     """int64 keys that ascend with float32 ``value`` and descend with int32 ``token``."""
     value = tl.where(value == 0.0, 0.0, value)  # -0.0 equals 0.0
     bits = value.to(tl.int32, bitcast=True)
@@ -85,7 +85,7 @@ def group_maxima(  # type: ignore[no-untyped-def]
     value = tl.load(logits + row * row_stride + token, mask=there, other=float("-inf")).to(
         tl.float32
     )
-    keys = tl.where(there, _keys(value, token), LEAST)
+    keys = tl.where(there, keys_of(value, token), LEAST)
     tl.store(maxima + row * groups + group, tl.max(keys, 1), mask=group < groups)
     top = tl.max(tl.max(value, 1), 0)
     shift = tl.where(top == float("-inf"), 0.0, top)  # a chunk of -inf alone sums to 0
@@ -129,7 +129,7 @@ def best_of_groups(  # type: ignore[no-untyped-def]
     value = tl.load(logits + row * row_stride + token, mask=there, other=float("-inf")).to(
         tl.float32
     )
-    keys = tl.where(there, _keys(value, token), LEAST)
+    keys = tl.where(there, keys_of(value, token), LEAST)
     best = _gathered(tl.reshape(keys, [BEST * GROUP]), count, scratch + BEST, BEST, TOKEN_BITS)
     ahead = best[None, :] > best[:, None]
     place = tl.sum(ahead.to(tl.int32), 1)

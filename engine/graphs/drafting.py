@@ -17,7 +17,7 @@ from engine.decoding.device_tree import TreeTensors, grow_on_device
 from engine.graphs.candidates import best_tokens
 from engine.graphs.forward import drafter_stack
 from engine.graphs.layout import BatchState, Layout
-from engine.graphs.rows import Heads, Memory, add_and_norm, place_heads
+from engine.graphs.rows import Heads, Memory, normed, place_heads
 from engine.graphs.walk import Walked
 from engine.models.decoder import Decoder
 from engine.models.dflash import DFlash
@@ -105,20 +105,24 @@ class DraftStep:
         return out if self.model.never is None else out.masked_fill(self.model.never, -torch.inf)
 
     def grow(
-        self, logits: Tensor, roots: Tensor, budget: int, width: int
+        self, logits: Tensor, roots: Tensor, budget: int, width: int, kept: int = 0
     ) -> tuple[TreeTensors, tuple[Tensor, Tensor]]:
-        """Trees of ``budget`` nodes, and the candidates they grew from: log-probabilities and tokens [bs, L, width]."""
+        """Trees of ``budget`` nodes, and the candidates they grew from.
+
+        ``width``: ranks that a depth may use. Candidates are log-probabilities and tokens [bs, L, at least ``kept``].
+        """
         batch, length, vocab = logits.shape
-        log_probs, tokens = best_tokens(logits.view(-1, vocab), min(width, vocab))
-        shape = (batch, length, -1)
+        stored = min(max(width, kept), vocab)
+        log_probs, tokens = best_tokens(logits.view(-1, vocab), stored)
+        shape = (batch, length, stored)
         log_probs, tokens = log_probs.view(shape), tokens.view(shape)
-        return grow_on_device(log_probs, tokens, roots, budget), (log_probs, tokens)
+        return grow_on_device(log_probs, tokens, roots, budget, width), (log_probs, tokens)
 
     def remember(self, features: Tensor, positions: Tensor, slots: Tensor) -> None:
         """Write the context of committed tokens: ``features`` [rows, feature_width], places and slots int64 [rows]."""
         model = self.model
         rows = F.linear(features, model.fc.dense(), model.fc.bias)
-        _, rows = add_and_norm(rows, None, model.hidden_norm, model.config.rms_norm_eps)
+        rows = normed(rows, model.hidden_norm, model.config.rms_norm_eps)
         fused = F.linear(rows, self._context, self._context_bias)
         memory = Memory(self.k_pool, self.v_pool, slots)
         place_heads(fused, positions, self._context_heads, None, self._context_norm, memory)

@@ -26,7 +26,7 @@ from engine.graphs.step import DeviceStep, Part
 from engine.models.decoder import Decoder
 from engine.models.device import HOST, to_device, to_host
 from engine.models.dflash import DFlash
-from engine.models.kv_pool import ReqToTokenPool, SlotAllocator
+from engine.models.kv_pool import KVPool, ReqToTokenPool, SlotAllocator
 
 
 class GraphEngine:
@@ -41,7 +41,8 @@ class GraphEngine:
         graphs: bool | None = None,
     ) -> None:
         """``graphs``: capture steps as CUDA graphs; None: where the target is on a GPU. Raises ``ValueError``."""
-        _refuse(config, target)
+        refuse(config)
+        _check_room(config, target)
         self.target, self.config = target, config
         self.graphs = target.device.type == "cuda" if graphs is None else graphs
         if self.graphs and target.device.type != "cuda":
@@ -49,14 +50,7 @@ class GraphEngine:
         self.q_len = 1 if drafter is None else config.q_len
         room = config.max_context + self.q_len
         slots = config.max_requests * room + 1
-        shape = (
-            target.config.num_layers,
-            slots,
-            target.config.num_kv_heads,
-            target.config.head_dim,
-        )
-        keys = torch.zeros(shape, dtype=target.dtype, device=target.device)
-        self.pools = (keys, torch.zeros_like(keys))
+        self.pool = KVPool(target.config, slots, target.dtype, target.device)
         self.allocator = SlotAllocator(slots)
         self.table = ReqToTokenPool(config.max_requests + 1, room, target.device)
         self.stack = decoder_stack(target)
@@ -104,8 +98,7 @@ class GraphEngine:
         mask = torch.ones(len(prompt), len(prompt), dtype=torch.bool, device=device).tril()
 
         def attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            self.pools[0][layer].index_copy_(0, slots, k)
-            self.pools[1][layer].index_copy_(0, slots, v)
+            self.pool.store(layer, slots, k, v)
             return attend(q, k, v, mask)
 
         ids = to_device(torch.tensor(prompt, device=HOST), device)
@@ -147,11 +140,12 @@ class GraphEngine:
                 self.target,
                 self.stack,
                 self.drafter,
-                self.pools,
+                self.pool,
                 self.table.req_to_token,
                 size,
                 self.q_len - 1,
                 self.width,
+                kept=self.config.kept_candidates,
                 graphs=self.graphs,
             )
         if self.steps[size].capture(*parts):
@@ -212,7 +206,7 @@ class GraphEngine:
             self.running.remove(state)
 
 
-def _refuse(config: EngineConfig, target: Decoder) -> None:
+def refuse(config: EngineConfig) -> None:
     """Raise ``ValueError`` for settings that steps on the device do not have."""
     found = {
         "temperature": config.sampler.temperature > 0,
@@ -223,6 +217,9 @@ def _refuse(config: EngineConfig, target: Decoder) -> None:
     for name, given in found.items():
         if given:
             raise ValueError(f"{name}: expected none with steps on the device alone, found one")
+
+
+def _check_room(config: EngineConfig, target: Decoder) -> None:
     room = target.config.max_position - config.q_len
     if config.max_context > room:
         raise ValueError(

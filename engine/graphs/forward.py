@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from engine.graphs.rows import Heads, Memory, add_and_norm, gated, place_heads
+from engine.graphs.linear import linear_add, norm_gate_up, norm_linear
+from engine.graphs.rows import Heads, Memory, normed, place_heads
 from engine.models.decoder import Decoder
 from engine.models.dflash import DFlash
 from engine.models.layer import DecoderLayer
@@ -62,20 +62,17 @@ class Stack:
         and values are written, before its attention is called; None: nowhere.
         """
         kept: dict[int, Tensor] = {}
-        hidden, normed = add_and_norm(hidden, None, self.layers[0].input_norm, self.eps)
-        norms = [layer.input_norm for layer in self.layers[1:]] + [self.final_norm]
-        for index, (layer, norm) in enumerate(zip(self.layers, norms, strict=True)):
-            fused = F.linear(normed, layer.qkv, layer.qkv_bias)
+        for index, layer in enumerate(self.layers):
+            fused = norm_linear(hidden, layer.input_norm, self.eps, layer.qkv, layer.qkv_bias)
             memory = None if memories is None else memories[index]
             place_heads(fused, positions, self.heads, layer.q_norm, layer.k_norm, memory)
             attended = attention(index, *self._split(fused)).flatten(1)
-            delta = F.linear(attended, layer.out, layer.out_bias)
-            hidden, normed = add_and_norm(hidden, delta, layer.mlp_norm, self.eps)
-            delta = F.linear(gated(F.linear(normed, layer.gate_up)), layer.down)
-            hidden, normed = add_and_norm(hidden, delta, norm, self.eps)
+            hidden = linear_add(attended, layer.out, layer.out_bias, hidden)
+            inner = norm_gate_up(hidden, layer.mlp_norm, self.eps, layer.gate_up)
+            hidden = linear_add(inner, layer.down, None, hidden)
             if index in keep:
                 kept[index] = hidden
-        return normed, kept
+        return normed(hidden, self.final_norm, self.eps), kept
 
     def _split(self, fused: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values as views of fused rows."""

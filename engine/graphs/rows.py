@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.attention.tree_verify import can_chain
 from engine.models.rope import rotate, rotation
 
 try:
@@ -22,15 +21,7 @@ try:
 except ImportError:  # Triton has no build for this platform; the twins serve
     triton = None
 
-CHAIN = True  # kernels may be launched while the one before still runs
 GATE_BLOCK = 512  # columns of one program
-
-
-def chained(device: torch.device) -> dict[str, bool]:
-    """Launch options of a kernel that follows others."""
-    return (
-        {"CHAINED": True, "launch_pdl": True} if CHAIN and can_chain(device) else {"CHAINED": False}
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,46 +49,28 @@ class Heads:
         return (self.num_heads + 2 * self.num_kv_heads) * self.head_dim
 
 
-def add_and_norm(
-    hidden: Tensor, delta: Tensor | None, weight: Tensor, eps: float
-) -> tuple[Tensor, Tensor]:
-    """``hidden + delta`` and its root mean square norm times ``weight``; hidden, delta [rows, width]."""
+def normed(hidden: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """The root mean square norm of hidden [rows, width], times ``weight`` [width]."""
     if hidden.is_cuda and triton is not None:
-        return add_and_norm_triton(hidden, delta, weight, eps)
-    return add_and_norm_torch(hidden, delta, weight, eps)
+        return normed_triton(hidden, weight, eps)
+    return normed_torch(hidden, weight, eps)
 
 
-def add_and_norm_triton(
-    hidden: Tensor, delta: Tensor | None, weight: Tensor, eps: float
-) -> tuple[Tensor, Tensor]:
-    """:func:`add_and_norm` by the kernel; both inputs contiguous."""
+def normed_triton(hidden: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """:func:`normed` by the kernel; the input contiguous."""
     rows, width = hidden.shape
     out = torch.empty_like(hidden)
-    total = hidden if delta is None else torch.empty_like(hidden)
     kernels.norm_rows[(rows,)](
-        hidden,
-        hidden if delta is None else delta,
-        weight,
-        total,
-        out,
-        width,
-        eps,
-        HAS_DELTA=delta is not None,
-        BLOCK=triton.next_power_of_2(width),
-        num_warps=4,
-        **chained(hidden.device),
+        hidden, weight, out, width, eps, BLOCK=triton.next_power_of_2(width), num_warps=4
     )
-    return total, out
+    return out
 
 
-def add_and_norm_torch(
-    hidden: Tensor, delta: Tensor | None, weight: Tensor, eps: float
-) -> tuple[Tensor, Tensor]:
-    """:func:`add_and_norm` in plain torch."""
-    total = hidden if delta is None else hidden + delta
-    wide = total.float() if total.dtype.itemsize < 4 else total
+def normed_torch(hidden: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """:func:`normed` in plain torch."""
+    wide = hidden.float() if hidden.dtype.itemsize < 4 else hidden
     scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
-    return total, (wide * scale * weight.to(wide.dtype)).to(total.dtype)
+    return (wide * scale * weight.to(wide.dtype)).to(hidden.dtype)
 
 
 def gated(gate_up: Tensor) -> Tensor:
@@ -112,9 +85,7 @@ def gated_triton(gate_up: Tensor) -> Tensor:
     rows, width = gate_up.shape[0], gate_up.shape[1] // 2
     out = gate_up.new_empty(rows, width)
     grid = (rows, triton.cdiv(width, GATE_BLOCK))
-    kernels.gate_rows[grid](
-        gate_up, out, width, BLOCK=GATE_BLOCK, num_warps=4, **chained(gate_up.device)
-    )
+    kernels.gate_rows[grid](gate_up, out, width, BLOCK=GATE_BLOCK, num_warps=4)
     return out
 
 
@@ -173,7 +144,6 @@ def place_heads_triton(
             HAS_NORM=k_norm is not None,
             STORES=memory is not None,
             num_warps=1,
-            **chained(fused.device),
         )
 
 
@@ -195,7 +165,7 @@ def place_heads_torch(
             if part.shape[1]:
                 flat = part.reshape(-1, heads.head_dim)
                 if weight is not None:
-                    flat = add_and_norm_torch(flat, None, weight[layer], heads.eps)[1]
+                    flat = normed_torch(flat, weight[layer], heads.eps)
                 part.copy_(rotate(flat.view(part.shape), *turn))
         if memory is not None:
             memory.k[layer].index_copy_(0, memory.slots, key)

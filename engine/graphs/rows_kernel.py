@@ -1,8 +1,7 @@
 """Triton kernels between the matrix products of a layer: norm, rotation with the write to the KV pool, gated product.
 
 Each does in one launch what takes several operations of torch, with float32 inside: under a CUDA graph a small model
-spends its time on launches, not on arithmetic. ``CHAINED``: launched while the kernel before still runs (Hopper's
-programmatic dependent launch), so it waits for that one's end before it touches memory.
+spends its time on launches, not on arithmetic.
 """
 
 from __future__ import annotations
@@ -12,40 +11,20 @@ import triton.language as tl
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def norm_rows(  # type: ignore[no-untyped-def]
-    hidden,
-    delta,
-    weight,
-    total,
-    out,
-    width,
-    eps,
-    HAS_DELTA: tl.constexpr,
-    BLOCK: tl.constexpr,
-    CHAINED: tl.constexpr,
-):
-    """Grid (rows,). ``total`` = hidden + delta, rounded as the residual stream is; ``out`` its norm."""
-    if CHAINED:
-        tl.extra.cuda.gdc_wait()
+def norm_rows(hidden, weight, out, width, eps, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Grid (rows,). Root mean square norm of each row, times ``weight``."""
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, BLOCK)
     there = at < width
-    kind = hidden.dtype.element_ty
     x = tl.load(hidden + row * width + at, mask=there, other=0.0).to(tl.float32)
-    if HAS_DELTA:
-        x += tl.load(delta + row * width + at, mask=there, other=0.0).to(tl.float32)
-        x = x.to(kind).to(tl.float32)
-        tl.store(total + row * width + at, x.to(kind), mask=there)
     scale = 1.0 / tl.sqrt(tl.sum(x * x, 0) / width + eps)
     gain = tl.load(weight + at, mask=there, other=0.0).to(tl.float32)
-    tl.store(out + row * width + at, (x * scale * gain).to(kind), mask=there)
+    tl.store(out + row * width + at, (x * scale * gain).to(out.dtype.element_ty), mask=there)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def gate_rows(gate_up, out, width, BLOCK: tl.constexpr, CHAINED: tl.constexpr):  # type: ignore[no-untyped-def]
+def gate_rows(gate_up, out, width, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """Grid (rows, blocks of ``BLOCK`` columns). ``gate_up`` [rows, 2 * width]: silu of a half times the other."""
-    if CHAINED:
-        tl.extra.cuda.gdc_wait()
     row = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     there = at < width
@@ -75,14 +54,11 @@ def place_heads(  # type: ignore[no-untyped-def]
     DIM: tl.constexpr,
     HAS_NORM: tl.constexpr,
     STORES: tl.constexpr,
-    CHAINED: tl.constexpr,
 ):
     """Grid (rows, HEADS + 2 * KV_HEADS, layers): one head of a row; queries first, then keys, then values.
 
     Queries and keys are normed where the family does so and rotated in place; keys and values go to the row's slot.
     """
-    if CHAINED:
-        tl.extra.cuda.gdc_wait()
     row, head, layer = (
         tl.program_id(0).to(tl.int64),
         tl.program_id(1),

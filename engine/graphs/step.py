@@ -17,12 +17,14 @@ from torch import Tensor
 
 from engine.attention.tree_verify import tree_verify_attention
 from engine.decoding.device_tree import TreeTensors
+from engine.graphs.choices import choices
 from engine.graphs.drafting import DraftStep
 from engine.graphs.forward import Stack
 from engine.graphs.layout import PADDED_SEQ_LEN, BatchState, Layout
 from engine.graphs.rows import Memory
 from engine.graphs.walk import Walked, compact_on_device, walk_on_device
 from engine.models.decoder import Decoder
+from engine.models.kv_pool import KVPool
 
 WARM_UPS = 2  # runs before a capture: kernels are compiled, workspaces allocated
 Part = Literal["verify", "commit", "whole"]
@@ -53,17 +55,18 @@ class DeviceStep:
         target: Decoder,
         stack: Stack,
         drafter: DraftStep | None,
-        pools: tuple[Tensor, Tensor],
+        pool: KVPool,
         req_to_token: Tensor,
         captured: int,
         budget: int,
         width: int,
         *,
+        kept: int = 0,
         graphs: bool,
     ) -> None:
-        """``drafter`` None: plain decoding, one row a request. ``pools`` [layers, slots, kv_heads, head_dim] each."""
-        self.target, self.stack, self.drafter, self.pools = target, stack, drafter, pools
-        self.budget, self.width, self.graphs = budget, width, graphs
+        """``drafter`` None: plain decoding, one row a request. ``kept``: candidates of each draft position at least."""
+        self.target, self.stack, self.drafter, self.pool = target, stack, drafter, pool
+        self.budget, self.width, self.kept, self.graphs = budget, width, kept, graphs
         device = target.device
         self.state = BatchState.empty(captured, device)
         self.layout = Layout(captured, budget + 1, req_to_token)
@@ -73,7 +76,7 @@ class DeviceStep:
         self.said = torch.zeros(said, dtype=torch.int64, device=device)
         self._verified: Verified | None = None
         self._captured: dict[Part, _Captured] = {}
-        self._pool: Any = None  # of the graphs' memory
+        self._graph_pool: Any = None  # of the graphs' memory
 
     @property
     def verified(self) -> Verified:
@@ -88,7 +91,7 @@ class DeviceStep:
         tree, candidates = self.build()
         self.layout.rows(self.state, tree)
         logits, features = self.forward()
-        self._verified = Verified(tree, candidates, logits, logits.argmax(dim=-1), features)
+        self._verified = Verified(tree, candidates, logits, choices(logits), features)
         self.walk()
 
     def build(self) -> tuple[TreeTensors, tuple[Tensor, Tensor] | None]:
@@ -96,7 +99,7 @@ class DeviceStep:
         if self.drafter is None:
             return _roots_alone(self.state), None
         logits = self.drafter.draft(self.state, self.layout)
-        return self.drafter.grow(logits, self.state.roots, self.budget, self.width)
+        return self.drafter.grow(logits, self.state.roots, self.budget, self.width, self.kept)
 
     def walk(self) -> None:
         """What the rows' choices accept, and what of it the host reads."""
@@ -107,7 +110,7 @@ class DeviceStep:
     def commit(self) -> None:
         """Move accepted memory up, tell the drafter, step on."""
         if self.drafter is not None and self.verified.features is not None:
-            compact_on_device(*self.pools, self.layout, self.walked)
+            compact_on_device(self.pool.keys, self.pool.values, self.layout, self.walked)
             self.drafter.remember_walked(self.verified.features, self.walked)
         self.state.seq_lens.add_(self.walked.accept_length)
         self.state.roots.copy_(self.walked.bonus)
@@ -157,16 +160,17 @@ class DeviceStep:
         if part == "commit":
             self._verified = before  # that of the captured verify
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        with torch.cuda.graph(graph, pool=self._graph_pool):
             run()
-        self._pool = graph.pool()
+        self._graph_pool = graph.pool()
         return _Captured(graph, self.verified)
 
     def forward(self) -> tuple[Tensor, Tensor | None]:
         """Logits [rows, V] of the model's type, and features [rows, layers * hidden_size] for the drafter."""
         layout, target = self.layout, self.target
         memories = [
-            Memory(k[None], v[None], layout.out_cache_loc) for k, v in zip(*self.pools, strict=True)
+            Memory(k[None], v[None], layout.out_cache_loc)
+            for k, v in zip(self.pool.k, self.pool.v, strict=True)
         ]
 
         def attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -176,8 +180,8 @@ class DeviceStep:
                 k,
                 v,
                 out,
-                self.pools[0][layer],
-                self.pools[1][layer],
+                self.pool.k[layer],
+                self.pool.v[layer],
                 layout.qo_indptr,
                 layout.kv_indptr,
                 layout.kv_indices,

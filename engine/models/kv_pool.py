@@ -22,8 +22,8 @@ PADDING_REQUEST = 0
 
 
 class KVPool:
-    """Keys and values of all layers; one tensor [num_slots, num_kv_heads, head_dim] a layer for
-    each.
+    """Keys and values of all layers: ``keys`` and ``values`` [layers, num_slots, num_kv_heads, head_dim],
+    and their layers one by one as ``k`` and ``v``.
     """
 
     def __init__(
@@ -33,11 +33,11 @@ class KVPool:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
-        shape = (num_slots, config.num_kv_heads, config.head_dim)
-        layers = range(config.num_layers)
+        shape = (config.num_layers, num_slots, config.num_kv_heads, config.head_dim)
         self.num_slots = num_slots
-        self.k = [torch.zeros(shape, dtype=dtype, device=device) for _ in layers]
-        self.v = [torch.zeros(shape, dtype=dtype, device=device) for _ in layers]
+        self.keys = torch.zeros(shape, dtype=dtype, device=device)
+        self.values = torch.zeros_like(self.keys)
+        self.k, self.v = list(self.keys), list(self.values)
 
     def store(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
         """Write k and v [rows, num_kv_heads, head_dim] of one layer to slots int64 [rows].

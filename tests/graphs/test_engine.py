@@ -5,6 +5,7 @@ Run: pytest tests/graphs/test_engine.py
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -26,7 +27,8 @@ PROMPTS = {"a": [1, 5, 9, 4], "b": [7, 3], "c": [2, 2, 8, 6, 6, 1, 3]}
 
 
 def models(family: str, device: str, **options: object) -> tuple[Decoder, DFlash]:
-    target = random_decoder(family, seed=7, head_dim=16, **options).to(device)  # type: ignore[arg-type]
+    """Few tokens, so that random drafts are accepted now and then."""
+    target = random_decoder(family, seed=7, head_dim=16, vocab_size=12, **options).to(device)  # type: ignore[arg-type]
     return target, random_dflash(target, seed=3)
 
 
@@ -72,6 +74,7 @@ def test_steps_are_the_host_engines(device: str, options: dict[str, int]) -> Non
     for rid, prompt in PROMPTS.items():
         device_engine.add(rid, prompt, 16)
         host.add(rid, prompt, 16)
+    longest = compared = 0
     while host.running:
         running = len(host.running)
         step = device_engine.verify()
@@ -81,11 +84,16 @@ def test_steps_are_the_host_engines(device: str, options: dict[str, int]) -> Non
         device_engine.commit(step)
         wanted = host.step()
         q_len, cells = settings.q_len, len(wanted.inputs.attention.custom_mask)
+        weights = [built.tree.log_weights for built in wanted.built]
+        if any(np.diff(w, prepend=w[0] + 1).max() > -1e-4 for w in weights):
+            continue  # rounding may order such nodes otherwise
+        compared += 1
         for i, built in enumerate(wanted.built):
             count = int(trees[2][i])
             assert trees[0][i, :count].tolist() == built.tree.parents.tolist()
             assert trees[1][i, :count].tolist() == built.tree.tokens.tolist()
             assert [n for n in walked.path[i].tolist() if n >= 0] == wanted.accepted[i]
+            longest = max(longest, len(wanted.accepted[i]))
         for found, expected in zip(
             rows, (wanted.inputs.input_ids, wanted.inputs.positions), strict=True
         ):
@@ -98,13 +106,15 @@ def test_steps_are_the_host_engines(device: str, options: dict[str, int]) -> Non
         for i, built in enumerate(wanted.built):
             live = slice(i * q_len, i * q_len + built.tree.num_nodes)
             assert step.verified.predict[live].tolist() == wanted.target_predict[live].tolist()
+    assert longest > 1
+    assert compared > 3
 
 
 @pytest.mark.parametrize("device", ["cpu", GPU])
 def test_stop_tokens_and_requests_that_come_and_go(device: str) -> None:
     target, drafter = models("llama", device)
     text = plain(target, PROMPTS["a"], 30)
-    stop = next(t for place, t in enumerate(text) if place > 4 and t not in text[:place])
+    stop = next(t for place, t in enumerate(text) if place > 2 and t not in text[:place])
     engine = GraphEngine(target, drafter, config(stop=(stop,), captured_bs=(1, 2, 4)))
     first = engine.add("a", PROMPTS["a"], 40)
     engine.step()

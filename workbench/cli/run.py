@@ -47,6 +47,7 @@ class Backend(StrEnum):
 
     ADDRESSED = "addressed"
     DENSE = "dense"
+    DEVICE = "device"
 
 
 def register(app: typer.Typer) -> None:

@@ -13,6 +13,7 @@ import torch
 from engine.decoding.parting import Parting, parting
 from engine.decoding.settings import EngineConfig
 from engine.graphs.bench.timing import replayed
+from engine.graphs.choices import choices
 from engine.graphs.engine import GraphEngine
 from engine.graphs.step import DeviceStep
 from engine.models.catalog import Target
@@ -163,7 +164,7 @@ def stage_times(step: DeviceStep) -> dict[str, float]:
     stages["offsets"] = lambda: layout.prefixes(state)
     stages["rows and mask"] = lambda: layout.rows(state, tree)
     stages["target"] = step.forward
-    stages["choices"] = lambda: logits.argmax(dim=-1)
+    stages["choices"] = lambda: choices(logits)
     stages["walk"] = step.walk
     stages["commit"] = step.commit
     # A commit moves the request on: it is measured with nothing accepted.
