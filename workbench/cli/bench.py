@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from workbench.cli.bench_gpu import gpu
 from workbench.cli.device import Device, Dtype, DtypeOption, load
 from workbench.cli.failures import one_line_errors
 
@@ -35,6 +36,7 @@ class Layout(StrEnum):
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
+    commands.command()(gpu)
     app.add_typer(commands, name="bench")
 
 
