@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,9 @@ from engine.checks.synthetic import Shape, synthetic_steps
 from engine.oracle import Oracle
 from engine.step import VerifyStep
 from engine.trace import step_to_json
-from tests.checks.build import batch, clean_steps, spoil
+from engine.trace.errors import FieldProblem
+from engine.trace.validate import validate_step
+from tests.checks.build import batch, clean, clean_steps, rooted, spoil
 from tests.checks.test_robust import accepted, at, changed, paths, variants
 from tests.factories import trees as random_trees
 
@@ -49,41 +53,114 @@ def holds_back_nothing(previous: VerifyStep | None, step: VerifyStep) -> set[str
     return silent
 
 
-def leaves(value: Any, prefix: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Places of every number and word."""
-    items: Any = ()
-    if isinstance(value, dict):
-        items = value.items()
-    elif isinstance(value, list):
-        items = enumerate(value)
-    else:
-        yield prefix
-    for key, item in items:
-        yield from leaves(item, (*prefix, key))
+def values_of(record: Any, prefix: str = "") -> Iterator[tuple[str, Any, bool]]:
+    """``(dotted path, value, optional)`` of everything recorded that is no record itself, but for the mask."""
+    for field in fields(record):
+        value, path, optional = (
+            getattr(record, field.name),
+            f"{prefix}{field.name}",
+            field.default is None,
+        )
+        if value is None or path == "inputs.custom_mask":
+            continue
+        if is_dataclass(value):
+            yield from values_of(value, f"{path}.")
+        elif not isinstance(value, tuple):
+            yield path, value, optional
+        else:
+            if optional:
+                yield path, value, True
+            for i, item in enumerate(value):
+                if is_dataclass(item):
+                    yield from values_of(item, f"{path}.{i}.")
+                else:
+                    yield f"{path}.{i}", item, False
 
 
-def other_values(value: Any) -> list[Any]:
+def changes(path: str, value: Any, optional: bool) -> Iterator[tuple[str, Any]]:
+    """Another value in its place, every entry of an array alone, an entry more or less, or nothing."""
+    if optional:
+        yield path, None
+    if isinstance(value, np.ndarray):
+        for place in np.ndindex(value.shape):
+            for other in others(value[place].item()):
+                out = value.copy()
+                out[place] = other
+                yield path, out
+        yield path, value[:-1]
+        yield path, np.concatenate([value, value[-1:]])
+    elif not isinstance(value, tuple):
+        for other in others(value):
+            yield path, other
+
+
+def others(value: Any) -> list[Any]:
     if isinstance(value, bool):
-        return [not value, None]
+        return [not value]
     if isinstance(value, int):
-        return [value + 1, value - 1, 0, 1, -1, 2, None]
+        return [value + 1, value - 1, -1]
     if isinstance(value, float):
-        return [value + 1.0, value - 1.0, 0.0, None]
-    return [None]
+        return [value + 1.0, value - 1.0, 0.0, math.nan]
+    return [f"{value}x", "ragged", "qlen", "page", "bits"]
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
-@given(two_unpadded_steps(), st.data())
-def test_one_entry_changed(steps: tuple[VerifyStep, VerifyStep], data: st.DataObject) -> None:
-    documents = [step_to_json(step) for step in steps]
-    number = data.draw(st.sampled_from([0, 1, 1, 1]))
-    group = data.draw(st.sampled_from([k for k in documents[number] if k != "format"]))
-    path = data.draw(st.sampled_from(list(leaves(documents[number][group], (group,)))))
-    value = data.draw(st.sampled_from(other_values(at(documents[number], path))))
-    documents[number] = changed(documents[number], path, value)
-    first, second = map(accepted, documents)
-    assume(first is not None and second is not None)
-    holds_back_nothing(first, second)
+def all_changes(step: VerifyStep, group: str) -> Iterator[VerifyStep]:
+    """Steps that a reader accepts."""
+    for path, value, optional in values_of(step):
+        if path.partition(".")[0] == group:
+            for change in changes(path, value, optional):
+                other = spoil(step, change)
+                try:
+                    validate_step(other)
+                except FieldProblem:
+                    continue
+                yield other
+
+
+def with_every_field(step: VerifyStep) -> VerifyStep:
+    """The step with weights and logits as well."""
+    weights = [
+        (f"requests.{i}.tree.log_weights", -np.arange(1.0 * len(r.tree.parents)))
+        for i, r in enumerate(step.requests)
+    ]
+    top2 = np.full((int(step.inputs.qo_indptr[-1]), 2, 2), 3.0)
+    counted = [
+        (f"requests.{i}.counted_nodes", len(r.tree.parents)) for i, r in enumerate(step.requests)
+    ]
+    return spoil(step, *weights, *counted, ("outcome.top2", top2), ("reference.top2", top2))
+
+
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "bytes": {},
+    "bits": {"encoding": "bits", "layout": "qlen"},
+    "ragged": {"ragged": True, "counts_draft": True},
+}
+GROUPS = ("requests", "inputs", "links", "outcome", "commit", "config", "source", "reference")
+
+
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_entry_changed(layout: str, group: str) -> None:
+    """Each entry of each array alone, in a step or in the one before; in some every check is silent, in others not."""
+    first = with_every_field(batch(full=True, **LAYOUTS[layout]))
+    prefixes = first.commit.seq_lens.tolist()
+    trees = [
+        rooted(r.tree.tree, int(b))
+        for r, b in zip(first.requests, first.outcome.bonus_tokens, strict=True)
+    ]
+    second = with_every_field(
+        clean(
+            trees, prefixes, [[0], [0, 2], [0, 1]], budget=9, number=1, full=True, **LAYOUTS[layout]
+        )
+    )
+    assert holds_back_nothing(first, second) == set(CONDITIONS)
+    unsure = set[str]()
+    for other in all_changes(second, group):
+        unsure |= set(CONDITIONS) - holds_back_nothing(first, other)
+    assert unsure
+    if group in ("outcome", "commit"):
+        for other in all_changes(first, group):
+            holds_back_nothing(other, second)
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
@@ -128,6 +205,27 @@ def test_synthetic_steps(layout: str) -> None:
     for step in synthetic_steps(Shape(steps=30, prefix_len=30, layout=layout)):
         assert holds_back_nothing(previous, step) == set(CONDITIONS)
         previous = step
+
+
+@pytest.mark.parametrize("change", ["length", "token"])
+def test_a_step_that_does_not_go_on(change: str) -> None:
+    """Whole by itself, and not what follows the one before."""
+    first = batch(full=True)
+    prefixes, bonuses = first.commit.seq_lens.tolist(), first.outcome.bonus_tokens.tolist()
+    if change == "length":
+        prefixes[1] += 1
+    else:
+        bonuses[1] += 1
+    trees = [rooted(r.tree.tree, token) for r, token in zip(first.requests, bonuses, strict=True)]
+    second = clean(trees, prefixes, [[0], [0, 2], [0, 1]], budget=9, number=1, full=True)
+    assert holds_back_nothing(None, second) == set(CONDITIONS)
+    speaks = {"length": "I3", "token": "I18"}[change]
+    assert holds_back_nothing(first, second) == set(CONDITIONS) - {speaks}
+
+
+def test_offsets_that_do_not_fit_their_integers() -> None:
+    step = spoil(batch(full=True), ("config.index_dtype", "uint8"))
+    assert holds_back_nothing(None, step) == set(CONDITIONS) - {"I6"}
 
 
 @pytest.mark.parametrize("change", ["padded", "no budget", "late parent", "cycle", "no root"])
