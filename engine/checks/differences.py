@@ -63,9 +63,9 @@ def is_among(values: Int64, held: Sequence[Int64]) -> NDArray[np.bool_]:
     """Which of a few ``values`` are in one of several long arrays, bool [len(values)]."""
     if not len(values) or not held:
         return np.zeros(len(values), np.bool_)
-    everything = np.concatenate(held)
-    if int(values.min()) >= 0 and int(values.max()) < MAX_TABLE:
-        wanted = np.zeros(int(values.max()) + 2, np.bool_)  # the last stands for all larger numbers
+    everything, numbers = np.concatenate(held), values.tolist()
+    if min(numbers) >= 0 and max(numbers) < MAX_TABLE:
+        wanted = np.zeros(max(numbers) + 2, np.bool_)  # the last stands for all larger numbers
         wanted[values] = True
         if not np.count_nonzero(wanted.take(everything, mode="clip")):
             return np.zeros(len(values), np.bool_)
