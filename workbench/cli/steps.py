@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from engine.step import VerifyStep
     from engine.trace import Trace
 
-PATIENCE = 1.0  # seconds before progress is shown
+PATIENCE, BETWEEN = 1.0, 0.1  # seconds before progress is shown, and from one update to the next
 
 
 class Steps:
@@ -31,13 +31,14 @@ class Steps:
         self._handler: Any = None
 
     def __iter__(self) -> Iterator[VerifyStep]:
-        begun = time.monotonic()
+        due = time.monotonic() + PATIENCE
         total = len(self._trace)
         for position in range(total):
             if self.interrupted:
                 return
-            if time.monotonic() - begun > PATIENCE:
+            if time.monotonic() > due:
                 self._show(position, total)
+                due = time.monotonic() + BETWEEN
             try:
                 step = self._trace.step(position)
             except (ValueError, OSError) as error:
