@@ -13,7 +13,7 @@ from engine.layout import VISIBLE
 from engine.oracle import Oracle
 from engine.step import VerifyStep
 
-ENABLED = True  # tests turn it off, so that every mask is looked at cell by cell
+ENABLED = True  # tests turn it off, so that every check looks at every value, and every mask at every cell
 
 
 def mask_is_intended(step: VerifyStep, oracle: Oracle, request: int) -> bool:
