@@ -223,9 +223,17 @@ def test_a_step_that_does_not_go_on(change: str) -> None:
     assert holds_back_nothing(first, second) == set(CONDITIONS) - {speaks}
 
 
-def test_offsets_that_do_not_fit_their_integers() -> None:
-    step = spoil(batch(full=True), ("config.index_dtype", "uint8"))
-    assert holds_back_nothing(None, step) == set(CONDITIONS) - {"I6"}
+@pytest.mark.parametrize(
+    ("path", "value", "check"),
+    [
+        ("config.index_dtype", "uint8", "I6"),
+        ("config.block_size", 3, "I7"),
+        ("outcome.top2.4", np.array([[5.0, 0.0], [6.0, 0.0]]), "I9"),
+    ],
+)
+def test_what_takes_more_than_a_step_to_the_next_number(path: str, value: Any, check: str) -> None:
+    step = spoil(with_every_field(batch(full=True)), (path, value))
+    assert holds_back_nothing(None, step) == set(CONDITIONS) - {check}
 
 
 @pytest.mark.parametrize("change", ["padded", "no budget", "late parent", "cycle", "no root"])
