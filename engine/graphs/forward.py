@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.graphs.linear import linear_add, norm_gate_up, norm_linear
+from engine.graphs.linear import linear, linear_add, linear_gated
 from engine.graphs.rows import Heads, Memory, normed, place_heads
 from engine.models.decoder import Decoder
 from engine.models.dflash import DFlash
@@ -63,12 +63,13 @@ class Stack:
         """
         kept: dict[int, Tensor] = {}
         for index, layer in enumerate(self.layers):
-            fused = norm_linear(hidden, layer.input_norm, self.eps, layer.qkv, layer.qkv_bias)
+            rows = normed(hidden, layer.input_norm, self.eps)
+            fused = linear(rows, layer.qkv, layer.qkv_bias)
             memory = None if memories is None else memories[index]
             place_heads(fused, positions, self.heads, layer.q_norm, layer.k_norm, memory)
             attended = attention(index, *self._split(fused)).flatten(1)
             hidden = linear_add(attended, layer.out, layer.out_bias, hidden)
-            inner = norm_gate_up(hidden, layer.mlp_norm, self.eps, layer.gate_up)
+            inner = linear_gated(normed(hidden, layer.mlp_norm, self.eps), layer.gate_up)
             hidden = linear_add(inner, layer.down, None, hidden)
             if index in keep:
                 kept[index] = hidden

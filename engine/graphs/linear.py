@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.graphs.rows import gated, normed
+from engine.graphs.rows import gated
 
 try:
     import triton
@@ -27,20 +27,14 @@ def is_few(x: Tensor) -> bool:
     return x.is_cuda and triton is not None and x.dtype.itemsize == 2 and len(x) <= FEW
 
 
-def norm_linear(
-    hidden: Tensor, gain: Tensor, eps: float, weight: Tensor, bias: Tensor | None = None
-) -> Tensor:
-    """``norm(hidden) @ weight.T + bias``, [rows, out]; hidden [rows, width], gain [width], weight [out, width]."""
-    if is_few(hidden):
-        return few_rows(hidden, weight, gain=gain, eps=eps, bias=bias)
-    return F.linear(normed(hidden, gain, eps), weight, bias)
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``x @ weight.T + bias``, [rows, out]; x [rows, width], weight [out, width]."""
+    return few_rows(x, weight, bias=bias) if is_few(x) else F.linear(x, weight, bias)
 
 
-def norm_gate_up(hidden: Tensor, gain: Tensor, eps: float, weight: Tensor) -> Tensor:
-    """``silu(gate) * up`` of ``norm(hidden)``, [rows, inner]; weight [2 * inner, width], gates first."""
-    if is_few(hidden):
-        return few_rows(hidden, weight, gain=gain, eps=eps, is_gated=True)
-    return gated(F.linear(normed(hidden, gain, eps), weight))
+def linear_gated(x: Tensor, weight: Tensor) -> Tensor:
+    """``silu(gate) * up``, [rows, inner]; weight [2 * inner, width], gates first."""
+    return few_rows(x, weight, is_gated=True) if is_few(x) else gated(F.linear(x, weight))
 
 
 def linear_add(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor) -> Tensor:
@@ -55,8 +49,6 @@ def few_rows(
     x: Tensor,
     weight: Tensor,
     *,
-    gain: Tensor | None = None,
-    eps: float = 0.0,
     bias: Tensor | None = None,
     is_gated: bool = False,
     residual: Tensor | None = None,
@@ -66,28 +58,25 @@ def few_rows(
     columns = len(weight) // 2 if is_gated else len(weight)
     out = x.new_empty(rows, columns)
     tile = min(64, max(16, triton.next_power_of_2(rows)))
-    block = 16
+    block = 32 if is_gated and tile == 64 else 16  # measured on an H200 for widths of 576 and 1536
     kernels.few_rows[(triton.cdiv(columns, block), triton.cdiv(rows, tile))](
         x,
         weight,
-        gain,
         bias,
         residual,
         out,
         rows,
         columns,
         x.stride(0),
-        eps,
         WIDTH=width,
-        HAS_NORM=gain is not None,
         HAS_BIAS=bias is not None,
         GATED=is_gated,
         ADDS=residual is not None,
         ROWS=tile,
         COLUMNS=block,
-        STEP=64,
+        STEP=128 if width >= 1024 else 64,
         PRECISION="ieee",
         num_warps=4,
-        num_stages=5,
+        num_stages=6 if width >= 1024 else 4,
     )
     return out

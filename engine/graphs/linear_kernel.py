@@ -1,8 +1,8 @@
-"""The Triton kernel of a matrix product over few rows, with what comes before and after it in a decoder layer.
+"""The Triton kernel of a matrix product over few rows, with what comes behind it in a decoder layer.
 
-With few rows a product is as long as reading its weights takes, and a launch is as long again; so the norm before it,
-and the gate or the residual addition behind it, are done in the same launch. A norm's scale is one number a row: it is
-applied to the finished sums.
+With few rows a product is as long as reading its weights takes, and a launch is as long again; so the gate or the
+residual addition behind it is done in the same launch. The norm before it is not: scaling rows on their way to the
+matrix units took longer than the launch that it saves.
 """
 
 from __future__ import annotations
@@ -15,16 +15,13 @@ import triton.language as tl
 def few_rows(  # type: ignore[no-untyped-def]
     x,
     weight,
-    gain,
     bias,
     residual,
     out,
     rows,
     columns,
     x_stride,
-    eps,
     WIDTH: tl.constexpr,
-    HAS_NORM: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     GATED: tl.constexpr,
     ADDS: tl.constexpr,
@@ -45,15 +42,9 @@ def few_rows(  # type: ignore[no-untyped-def]
     w_at = weight + column.to(tl.int64)[None, :] * WIDTH + place[:, None]
     sums = tl.zeros((ROWS, COLUMNS), tl.float32)
     ups = tl.zeros((ROWS, COLUMNS), tl.float32)
-    squares = tl.zeros((ROWS,), tl.float32)
     for start in range(0, WIDTH, STEP):
         inside = start + place < WIDTH
         part = tl.load(x_at + start, mask=there[:, None] & inside[None, :], other=0.0)
-        if HAS_NORM:
-            wide = part.to(tl.float32)
-            squares += tl.sum(wide * wide, 1)
-            gains = tl.load(gain + start + place, mask=inside, other=0.0).to(tl.float32)
-            part = (wide * gains[None, :]).to(part.dtype)
         mask = inside[:, None] & wanted[None, :]
         sums = tl.dot(
             part, tl.load(w_at + start, mask=mask, other=0.0), sums, input_precision=PRECISION
@@ -61,10 +52,6 @@ def few_rows(  # type: ignore[no-untyped-def]
         if GATED:
             other = tl.load(w_at + columns * WIDTH + start, mask=mask, other=0.0)
             ups = tl.dot(part, other, ups, input_precision=PRECISION)
-    if HAS_NORM:
-        scale = 1.0 / tl.sqrt(squares / WIDTH + eps)
-        sums *= scale[:, None]
-        ups *= scale[:, None]
     if HAS_BIAS:
         sums += tl.load(bias + column, mask=wanted, other=0.0).to(tl.float32)[None, :]
     if GATED:

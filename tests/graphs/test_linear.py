@@ -20,15 +20,12 @@ def exact(
     x: Tensor,
     weight: Tensor,
     *,
-    gain: Tensor | None = None,
     bias: Tensor | None = None,
     is_gated: bool = False,
     residual: Tensor | None = None,
 ) -> Tensor:
     """float64."""
     wide = x.double()
-    if gain is not None:
-        wide = wide / (wide.square().mean(-1, keepdim=True) + 1e-5).sqrt() * gain.double()
     out = wide @ weight.double().T
     if bias is not None:
         out = out + bias.double()
@@ -38,16 +35,14 @@ def exact(
     return out if residual is None else out + residual.double()
 
 
-def options(
-    width: int, out: int, rows: int, device: str, dtype: torch.dtype
-) -> list[dict[str, object]]:
-    gain, bias = (noise(size, seed=size, device=device, dtype=dtype) for size in (width, out))
+def options(out: int, rows: int, device: str, dtype: torch.dtype) -> list[dict[str, object]]:
+    bias = noise(out, seed=out, device=device, dtype=dtype)
     residual = noise(rows, out, seed=9, device=device, dtype=dtype)
     return [
         {},
-        {"gain": gain, "bias": bias},
+        {"bias": bias},
         {"residual": residual},
-        {"gain": gain, "is_gated": True},
+        {"is_gated": True},
         {"bias": bias, "residual": residual},
     ]
 
@@ -58,9 +53,9 @@ def test_kernel_in_float32(device: str, shape: tuple[int, int, int]) -> None:
     rows, width, out = shape
     x = noise(rows, width, seed=1, device=device)
     weight = noise(2 * out, width, seed=2, device=device) / width**0.5
-    for given in options(width, out, rows, device, torch.float32):
+    for given in options(out, rows, device, torch.float32):
         used = weight if given.get("is_gated") else weight[:out]
-        found = linear.few_rows(x, used, eps=1e-5, **given)  # type: ignore[arg-type]
+        found = linear.few_rows(x, used, **given)  # type: ignore[arg-type]
         wanted = exact(x, used, **given)  # type: ignore[arg-type]
         torch.testing.assert_close(found.double(), wanted, rtol=2e-4, atol=2e-5)
 
@@ -72,16 +67,12 @@ def test_bfloat16_on_a_gpu(shape: tuple[int, int, int]) -> None:
     rows, width, out = shape
     x = noise(rows, width, seed=1, device="cuda", dtype=torch.bfloat16)
     weight = noise(2 * out, width, seed=2, device="cuda", dtype=torch.bfloat16) / width**0.5
-    gain, bias, residual = (
-        noise(*size, seed=3, device="cuda", dtype=torch.bfloat16)
-        for size in ((width,), (out,), (rows, out))
+    bias, residual = (
+        noise(*size, seed=3, device="cuda", dtype=torch.bfloat16) for size in ((out,), (rows, out))
     )
     for found, wanted in (
-        (
-            linear.norm_linear(x, gain, 1e-5, weight[:out], bias),
-            exact(x, weight[:out], gain=gain, bias=bias),
-        ),
-        (linear.norm_gate_up(x, gain, 1e-5, weight), exact(x, weight, gain=gain, is_gated=True)),
+        (linear.linear(x, weight[:out], bias), exact(x, weight[:out], bias=bias)),
+        (linear.linear_gated(x, weight), exact(x, weight, is_gated=True)),
         (
             linear.linear_add(x, weight[:out], None, residual),
             exact(x, weight[:out], residual=residual),
@@ -92,11 +83,11 @@ def test_bfloat16_on_a_gpu(shape: tuple[int, int, int]) -> None:
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_torch_on_a_cpu(bias: bool) -> None:
-    x, weight, gain = noise(3, 8, seed=1), noise(10, 8, seed=2), noise(8, seed=3)
+    x, weight = noise(3, 8, seed=1), noise(10, 8, seed=2)
     shift, residual = noise(10, seed=4) if bias else None, noise(3, 10, seed=5)
     for found, wanted in (
-        (linear.norm_linear(x, gain, 1e-5, weight, shift), exact(x, weight, gain=gain, bias=shift)),
-        (linear.norm_gate_up(x, gain, 1e-5, weight), exact(x, weight, gain=gain, is_gated=True)),
+        (linear.linear(x, weight, shift), exact(x, weight, bias=shift)),
+        (linear.linear_gated(x, weight), exact(x, weight, is_gated=True)),
         (
             linear.linear_add(x, weight, shift, residual),
             exact(x, weight, bias=shift, residual=residual),

@@ -118,7 +118,7 @@ def _losslessness(steps: dict[str, Any]) -> Iterator[str]:
         margins = sorted(abs(row["margin"]) for row in apart)
         yield (
             f"- {width}: {texts - len(apart)} of {texts} equal; {len(near)} part at a near-tie, "
-            f"{len(apart) - len(near)} elsewhere. Margins of the parting tokens, in logits: median {margins[len(margins) // 2]:.3g}, "
-            f"largest {margins[-1]:.3g}."
+            f"{len(apart) - len(near)} elsewhere. Margins of the parting tokens, in logits: "
+            f"median {margins[len(margins) // 2]:.3g}, largest {margins[-1]:.3g}."
         )
     yield ""
