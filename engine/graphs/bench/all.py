@@ -72,6 +72,7 @@ def bench_steps(
             prompts,
             new_tokens=new_tokens,
             rounds=times,
+            eager=dtype is torch.bfloat16,
             report=lambda line, name=name: report(f"{name}: {line}"),  # type: ignore[misc]
         )
     return found

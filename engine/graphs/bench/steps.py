@@ -47,9 +47,10 @@ def bench_steps(
     *,
     new_tokens: int = 128,
     rounds: int = 3,
+    eager: bool = True,
     report: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Greedy, batch 1, prompt after prompt.
+    """Greedy, batch 1, prompt after prompt; without graphs one round only, or none (``eager``).
 
     Keys: ``methods`` (name -> tokens_per_second, of steps alone and with prefill; tokens_per_step; step_us; ratio to
     plain decoding in graphs), ``partings`` (each text that is not plain decoding's: method, prompt, where and by how
@@ -60,6 +61,8 @@ def bench_steps(
     stop = target.model.config.eos_token_ids
     methods = {}
     for name, nodes, topk, graphs in METHODS:
+        if not (graphs or eager):
+            continue
         config = EngineConfig(
             budget=nodes or 1,
             topk=topk,
@@ -74,6 +77,8 @@ def bench_steps(
         _round(methods[name], chats[:1], new_tokens)  # kernels are compiled, graphs captured
     for number in range(rounds):
         for method in methods.values():
+            if number and not method.engine.graphs:
+                continue
             found = _round(method, chats, new_tokens)
             if not number:
                 method.tokens = found
