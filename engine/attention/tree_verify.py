@@ -10,6 +10,7 @@ of two in 16 … 256, or another for keys than for values.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -23,6 +24,7 @@ try:
     import triton
 
     from engine.attention import tree_verify_kernel as kernels
+    from engine.attention.tree_verify_hopper_kernel import over_parts_hopper
 except ImportError:  # Triton has no build for this platform; the twin serves
     triton = None
 
@@ -77,6 +79,10 @@ def tree_verify_triton(
     ``sinks`` [heads]; ``window_kv_offsets`` integers [batch]. ``max_len_extend``: rows of the longest request; tiles of
     ``tile`` rows (that of SGLang on this device) as far as it reaches are computed. Nothing is read by the host, and a
     CUDA graph may capture it. Raises ``ValueError`` for shapes that the kernel doesn't cover.
+
+    There are two kernels, and ``plan`` says which. Without one, :func:`make_plan` chooses, and takes the kernel for
+    Hopper's matrix units only where :func:`hopper_covers` and what is said there hold. A plan for it where it doesn't
+    cover the case raises ``ValueError``.
     """
     _, heads, dim = q_extend.shape
     kv_heads = k_extend.shape[1]
@@ -85,9 +91,21 @@ def tree_verify_triton(
     if batch < 1 or max_len_extend < 1:
         return
     tile = query_tile(dim, q_extend.device) if tile is None else tile
+    tensors = (q_extend, k_extend, v_extend, o_extend, k_buffer, v_buffer)
+    plain = (
+        (custom_mask is None or skip_prefix_custom_mask)
+        and sinks is None
+        and max(sliding_window_size, logit_cap, xai_temperature_len) <= 0
+        and k_scale == v_scale == 1
+    )
+    hopper = plain and hopper_covers(tensors)
     if plan is None:
         processors = _processors(q_extend.device)
-        plan = make_plan(batch, max_len_extend, kv_heads, group, dim, q_extend.dtype, processors)
+        plan = make_plan(
+            batch, max_len_extend, kv_heads, group, dim, q_extend.dtype, processors, hopper
+        )
+    elif plan.groups and not hopper:
+        raise ValueError(f"plan: the kernel of {plan.groups} warpgroups doesn't cover this case")
     covered = -(-max_len_extend // tile) * tile
     room = -(-covered * group // plan.rows) * plan.rows
     parts = (batch, kv_heads, plan.splits, room) if plan.splits > 1 else (0,)
@@ -96,57 +114,80 @@ def tree_verify_triton(
     chained = plan.splits > 1 and can_chain(q_extend.device)
     scale = sm_scale or dim**-0.5
     scale = scale / logit_cap if logit_cap > 0 else scale * LOG2E
-    kernels.over_parts[(kv_heads * plan.tiles, plan.splits, batch)](
-        q_extend,
-        k_extend,
-        v_extend,
-        o_extend,
-        k_buffer,
-        v_buffer,
-        qo_indptr,
-        kv_indptr,
-        kv_indices,
-        custom_mask,
-        mask_indptr,
-        sinks,
-        window_kv_offsets,
-        sums,
-        states,
-        scale * k_scale,
-        scale,
-        v_scale,
-        covered,
-        room,
-        plan.splits,
-        plan.least,
-        *q_extend.stride()[:2],
-        *k_extend.stride()[:2],
-        *v_extend.stride()[:2],
-        *o_extend.stride()[:2],
-        *k_buffer.stride()[:2],
-        *v_buffer.stride()[:2],
-        KV_HEADS=kv_heads,
-        GROUP=group,
-        DIM=dim,
-        ROWS=plan.rows,
-        TILES=plan.tiles,
-        KEYS=plan.keys,
-        TREE_KEYS=min(plan.keys, 32),
-        QUERY_TILE=tile,
-        CAP=logit_cap,
-        XAI=xai_temperature_len,
-        WINDOW=sliding_window_size,
-        HAS_MASK=custom_mask is not None,
-        SKIP_PREFIX=skip_prefix_custom_mask,
-        CAUSAL=is_causal,
-        HAS_SINKS=sinks is not None,
-        PRECISION="ieee",
-        CHAINED=chained,
-        num_warps=plan.warps,
-        num_stages=plan.stages,
-    )
+    strides = [stride for tensor in tensors for stride in tensor.stride()[:2]]
+    grid = (kv_heads * plan.tiles, plan.splits, batch)
+    if plan.groups:
+        over_parts_hopper[grid](
+            *tensors,
+            qo_indptr,
+            kv_indptr,
+            kv_indices,
+            qo_indptr if custom_mask is None else custom_mask,
+            mask_indptr,
+            sums,
+            states,
+            scale,
+            covered,
+            room,
+            plan.splits,
+            plan.least,
+            *strides,
+            KV_HEADS=kv_heads,
+            GROUP=group,
+            DIM=dim,
+            GROUPS=plan.groups,
+            TILES=plan.tiles,
+            STAGES=plan.stages,
+            QUERY_TILE=tile,
+            HAS_MASK=custom_mask is not None,
+            CAUSAL=is_causal,
+            CHAINED=chained,
+            num_warps=plan.warps,
+        )
+    else:
+        kernels.over_parts[grid](
+            *tensors,
+            qo_indptr,
+            kv_indptr,
+            kv_indices,
+            custom_mask,
+            mask_indptr,
+            sinks,
+            window_kv_offsets,
+            sums,
+            states,
+            scale * k_scale,
+            scale,
+            v_scale,
+            covered,
+            room,
+            plan.splits,
+            plan.least,
+            *strides,
+            KV_HEADS=kv_heads,
+            GROUP=group,
+            DIM=dim,
+            ROWS=plan.rows,
+            TILES=plan.tiles,
+            KEYS=plan.keys,
+            TREE_KEYS=min(plan.keys, 32),
+            QUERY_TILE=tile,
+            CAP=logit_cap,
+            XAI=xai_temperature_len,
+            WINDOW=sliding_window_size,
+            HAS_MASK=custom_mask is not None,
+            SKIP_PREFIX=skip_prefix_custom_mask,
+            CAUSAL=is_causal,
+            HAS_SINKS=sinks is not None,
+            PRECISION="ieee",
+            CHAINED=chained,
+            num_warps=plan.warps,
+            num_stages=plan.stages,
+        )
     if plan.splits > 1:
-        kernels.merge[(max_len_extend * group, kv_heads, batch)](
+        splits = triton.next_power_of_2(plan.splits)
+        rows = max(1, min(4, 32 // splits))
+        kernels.merge[(-(-max_len_extend * group // rows), kv_heads, batch)](
             o_extend,
             sums,
             states,
@@ -162,10 +203,11 @@ def tree_verify_triton(
             GROUP=group,
             DIM=dim,
             KEYS=plan.keys,
-            SPLITS_POW2=triton.next_power_of_2(plan.splits),
+            ROWS=rows,
+            SPLITS_POW2=splits,
             HAS_SINKS=sinks is not None,
             CHAINED=chained,
-            num_warps=2,
+            num_warps=4,
             **({"launch_pdl": True} if chained else {}),
         )
 
@@ -173,7 +215,32 @@ def tree_verify_triton(
 @cache
 def can_chain(device: torch.device) -> bool:
     """Whether a kernel can be launched while the one before it runs: Hopper and later."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+    return device.type == "cuda" and _capability(device) >= (9, 0)
+
+
+def hopper_covers(tensors: Sequence[Tensor]) -> bool:
+    """Whether the kernel for Hopper's matrix units takes queries, keys, values, output and caches as they lie.
+
+    Compute capability 9.0; one dtype of 16 bits; heads of 64 or 128, each on a multiple of 16 bytes. Nor does it take
+    masks over the prefix, windows, sinks, caps, temperatures by length or scales other than 1.
+    """
+    first = tensors[0]
+    return (
+        first.is_cuda
+        and _capability(first.device) == (9, 0)
+        and first.dtype in (torch.bfloat16, torch.float16)
+        and first.shape[-1] in (64, 128)
+        and all(tensor.dtype == first.dtype for tensor in tensors)
+        and all(
+            tensor.data_ptr() % 16 == 0 and all(stride % 8 == 0 for stride in tensor.stride()[:2])
+            for tensor in tensors
+        )
+    )
+
+
+@cache
+def _capability(device: torch.device) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device)
 
 
 @cache

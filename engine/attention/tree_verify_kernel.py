@@ -386,33 +386,41 @@ def merge(  # type: ignore[no-untyped-def]
     GROUP: tl.constexpr,
     DIM: tl.constexpr,
     KEYS: tl.constexpr,
+    ROWS: tl.constexpr,
     SPLITS_POW2: tl.constexpr,
     HAS_SINKS: tl.constexpr,
     CHAINED: tl.constexpr,
 ):
-    """Grid (packed rows that are expected, kv_heads, requests): each program takes every so manieth packed row."""
+    """Grid (tiles of ``ROWS`` expected packed rows, kv_heads, requests): each takes every so manieth tile."""
     kv_head, request = tl.program_id(1), tl.program_id(2)
     prefix_len = (tl.load(kv_indptr + request + 1) - tl.load(kv_indptr + request)).to(tl.int32)
+    first_row = tl.load(qo_indptr + request).to(tl.int64)
+    width = (tl.load(qo_indptr + request + 1).to(tl.int64) - first_row).to(tl.int32)
     _, parts = parts_of(prefix_len, splits, least, KEYS)
     if parts == 1:
         return
-    first_row = tl.load(qo_indptr + request).to(tl.int64)
-    width = (tl.load(qo_indptr + request + 1).to(tl.int64) - first_row).to(tl.int32)
+    end = tl.minimum(width, covered) * GROUP
     number, dims = tl.arange(0, SPLITS_POW2), tl.arange(0, DIM)
+    place = ((request.to(tl.int64) * KV_HEADS + kv_head) * splits + number) * room
     if CHAINED:
         tl.extra.cuda.gdc_wait()
-    for packed in range(tl.program_id(0), tl.minimum(width, covered) * GROUP, tl.num_programs(0)):
-        at = ((request.to(tl.int64) * KV_HEADS + kv_head) * splits + number) * room + packed
-        there = number < parts
+    for first in range(tl.program_id(0) * ROWS, end, tl.num_programs(0) * ROWS):
+        packed = first + tl.arange(0, ROWS)
+        valid = packed < end
+        at = place[None, :] + packed[:, None]
+        there = (number < parts)[None, :] & valid[:, None]
         best = tl.load(states + 2 * at, mask=there, other=FLOOR)
         total = tl.load(states + 2 * at + 1, mask=there, other=0.0)
-        acc = tl.load(sums + at[:, None] * DIM + dims[None, :], mask=there[:, None], other=0.0)
-        highest = tl.max(best, 0)
-        share = tl.exp2(best - highest)
-        whole = tl.sum(share * total, 0)
+        at = at[:, :, None] * DIM + dims[None, None, :]
+        acc = tl.load(sums + at, mask=there[:, :, None], other=0.0)
+        highest = tl.max(best, 1)
+        share = tl.exp2(best - highest[:, None])
+        whole = tl.sum(share * total, 1)
         head = kv_head * GROUP + packed % GROUP
         if HAS_SINKS:
-            whole += tl.exp2(tl.load(sinks + head).to(tl.float32) * LOG2E - highest)
-        result = tl.sum(share[:, None] * acc, 0) / whole
-        place = (first_row + packed // GROUP) * out_stride + head * out_head_stride
-        tl.store(out + place + dims, result.to(out.dtype.element_ty))
+            sink = tl.load(sinks + head, mask=valid, other=0.0).to(tl.float32)
+            whole += tl.exp2(sink * LOG2E - highest)
+        result = tl.sum(share[:, :, None] * acc, 1) / whole[:, None]
+        row = (first_row + packed // GROUP) * out_stride + head * out_head_stride
+        result = result.to(out.dtype.element_ty)
+        tl.store(out + row[:, None] + dims[None, :], result, mask=valid[:, None])

@@ -5,12 +5,16 @@ Nothing here looks at a tensor's content: a plan depends on shapes alone, so it 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 MAX_SPLITS = 16  # the merge loads all parts of a row at once
 LEAST_KEYS = 64
+GROUP_ROWS, REST_ROWS = (
+    64,
+    8,
+)  # packed rows of a warpgroup on Hopper, and of the one that takes what is left
 # Of writing and reading one number of a part's sums, in walks of a program over its whole prefix of, say, 4096 keys: 8
 # bytes at 4 TB/s against 1.33 µs a tile of 64 keys (42.7 µs for 32 tiles with all keys in L2), on an H200.
 MERGE_COST = 2.4e-8
@@ -20,7 +24,7 @@ MERGE_COST = 2.4e-8
 class Plan:
     """Constants of one launch."""
 
-    rows: int  # packed rows of a tile, a power of two
+    rows: int  # packed rows of a tile: a power of two, or 64 * groups + 8
     tiles: int  # programs that share a request's rows
     keys: int  # prefix keys of one tile
     splits: int  # parts of the prefix at most
@@ -28,6 +32,7 @@ class Plan:
     warps: int
     stages: int
     cost: float = 0.0  # in walks over a whole prefix
+    groups: int = 0  # warpgroups of 64 rows of the kernel for Hopper's matrix units, 1 or 2; 0: the plain kernel
 
 
 def query_tile(head_dim: int, device: torch.device) -> int:
@@ -57,13 +62,21 @@ def make_plan(
     head_dim: int,
     dtype: torch.dtype,
     processors: int,
+    hopper: bool = False,
 ) -> Plan:
     """``rows`` a request (``max_len_extend``) on a chip of so many multiprocessors.
 
     How long the prefixes are is not known here; they are taken for long, and a launch with fewer keys than parts are
-    worth uses fewer parts.
+    worth uses fewer parts. ``hopper``: the kernel for Hopper's matrix units covers the case. It is taken where the rows
+    of a request times the heads of a group are more than one of its warpgroups takes, and with heads of 128 from 32 on:
+    on an H200, fewer rows were not measured, and with heads of 64 it was no faster there.
     """
     packed, pairs = max(rows, 1) * group, batch * kv_heads
+    if hopper and (packed > GROUP_ROWS or (head_dim == 128 and packed >= 32)):
+        groups = 1 if packed <= GROUP_ROWS + REST_ROWS else 2
+        tile = groups * GROUP_ROWS + REST_ROWS
+        plan = _plan(tile, 64, pairs, packed, head_dim, processors, warps=4, stages=7 - groups)
+        return replace(plan, groups=groups)
     if dtype.itemsize > 2:  # exact products of float32 don't run on matrix units
         return _plan(16, 32, pairs, packed, head_dim, 2 * processors, warps=4, stages=2)
     if packed <= 64:

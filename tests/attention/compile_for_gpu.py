@@ -1,4 +1,4 @@
-"""Compile the kernels of verify steps for a GPU that need not be there; prints registers and shared memory of each.
+"""Compile the kernels of tree-verify attention for a GPU that need not be there; prints shared memory of each.
 
 Run: TRITON_INTERPRET=0 python -m tests.attention.compile_for_gpu
 """
@@ -10,9 +10,10 @@ from typing import Any
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.experimental.gluon._runtime import GluonASTSource
 
 from engine.attention import tree_verify_kernel as kernels
-from engine.decoding.device_tree_kernel import link_trees, search_trees
+from engine.attention.tree_verify_hopper_kernel import over_parts_hopper
 
 HOPPER = GPUTarget("cuda", 90, 32)
 SIXTEEN = {"q_extend", "k_extend", "v_extend", "out", "k_buffer", "v_buffer", "sinks"}
@@ -25,26 +26,11 @@ TYPES = {
     "window_kv_offsets": "*i32",
     "sums": "*fp32",
     "states": "*fp32",
+    "scale": "fp32",
     "prefix_scale": "fp32",
     "tree_scale": "fp32",
     "v_scale": "fp32",
-    "log_probs": "*fp64",
-    "weights": "*fp64",
-    "visible": "*i8",
-} | dict.fromkeys(
-    [
-        "candidates",
-        "roots",
-        "parents",
-        "tokens",
-        "depths",
-        "ranks",
-        "next_token",
-        "next_sibling",
-        "counts",
-    ],
-    "*i64",
-)
+}
 PLAIN: dict[str, Any] = {
     "KV_HEADS": 3,
     "GROUP": 3,
@@ -64,9 +50,10 @@ PLAIN: dict[str, Any] = {
     "PRECISION": "ieee",
     "CHAINED": True,
     "SPLITS_POW2": 16,
-    "NODES": 128,
-    "BITS": 7,
+    "GROUPS": 1,
+    "STAGES": 6,
 }
+MERGED = {"ROWS": 2}
 EVERYTHING = {"CAP": 3.0, "XAI": 20, "WINDOW": 12, "SKIP_PREFIX": False, "HAS_SINKS": True}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "everything": ("bf16", EVERYTHING),
@@ -85,14 +72,25 @@ def compile_case(kernel: Any, dtype: str, changes: dict[str, Any]) -> Any:
         name: "constexpr" if name in known else kinds.get(name, "i32") for name in kernel.arg_names
     }
     places = {(kernel.arg_names.index(name),): value for name, value in known.items()}
-    source = ASTSource(kernel, signature, constexprs=places)
-    return triton.compile(source, target=HOPPER, options={"num_warps": 4, "num_stages": 2})
+    if not kernel.is_gluon():
+        source = ASTSource(kernel, signature, constexprs=places)
+        return triton.compile(source, target=HOPPER, options={"num_warps": 4, "num_stages": 2})
+    # Asynchronous copies need to know what a launch finds out: where rows begin on multiples of 16 bytes.
+    lie = {
+        (i,): [["tt.divisibility", 16]]
+        for i, name in enumerate(kernel.arg_names)
+        if name in SIXTEEN or name.endswith("stride")
+    }
+    source = GluonASTSource(kernel, signature, constexprs=places, attrs=lie)
+    return triton.compile(source, target=HOPPER, options={"num_warps": 4})
 
 
 if __name__ == "__main__":
     for name, (dtype, changes) in CASES.items():
-        for kernel in (kernels.over_parts, kernels.merge):
-            compiled = compile_case(kernel, dtype, changes)
+        for kernel, more in ((kernels.over_parts, {}), (kernels.merge, MERGED)):
+            compiled = compile_case(kernel, dtype, changes | more)
             print(f"{name}: {kernel.__name__}, {compiled.metadata.shared} bytes of shared memory")
-    compiled = compile_case(grow_trees, "bf16", {})
-    print(f"grow_trees, {compiled.metadata.shared} bytes of shared memory")
+    for groups, dim, dtype in ((1, 128, "bf16"), (2, 128, "bf16"), (2, 64, "fp16")):
+        sizes = {"GROUPS": groups, "DIM": dim, "STAGES": 7 - groups, "HAS_MASK": groups == 1}
+        compiled = compile_case(over_parts_hopper, dtype, sizes)
+        print(f"{groups} warpgroups: {compiled.metadata.shared} bytes of shared memory")

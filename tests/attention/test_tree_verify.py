@@ -287,6 +287,24 @@ def test_plans_cover_every_row(rows: int, group: int, dtype: torch.dtype) -> Non
     )
 
 
+@pytest.mark.parametrize("rows", [17, 18, 33, 65, 200])
+def test_plans_for_hopper_take_the_eight_rows_left_with_the_others(rows: int) -> None:
+    plan = make_plan(1, rows, 8, 4, 128, torch.bfloat16, 132, hopper=True)
+    assert plan.rows == 64 * plan.groups + 8
+    assert plan.groups == (1 if rows <= 18 else 2)
+    assert plan.rows * plan.tiles >= rows * 4 > plan.rows * (plan.tiles - 1)
+    assert make_plan(1, rows, 8, 4, 128, torch.bfloat16, 132).groups == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "dim", "groups"),
+    [(7, 128, 0), (8, 128, 1), (16, 128, 1), (16, 64, 0), (17, 64, 1), (19, 64, 2)],
+)
+def test_plans_for_hopper_from_how_many_rows(rows: int, dim: int, groups: int) -> None:
+    plan = make_plan(1, rows, 8, 4, dim, torch.bfloat16, 132, hopper=True)
+    assert plan.groups == groups
+
+
 def test_kernels_compile_for_a_gpu() -> None:
     """What the interpreter lets pass, a compiler may refuse: types that change in a loop, say."""
     environment = os.environ | {"TRITON_INTERPRET": "0"}
@@ -294,3 +312,4 @@ def test_kernels_compile_for_a_gpu() -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.count("over_parts") == done.stdout.count("merge") == 3
+    assert done.stdout.count("warpgroups") == 3
