@@ -1,6 +1,7 @@
 """GraphEngine: greedy decoding whose steps run on the device alone, plain or with a DFlash drafter.
 
-The host adds requests, reads what was accepted after each step (one copy), and ends requests; nothing else crosses.
+The host adds requests, reads what was accepted after each step (one copy), and ends requests; nothing else crosses, and
+in graphs a step does not wait for the one before to be read.
 Steps cover padded batch sizes (``EngineConfig.captured_bs``), each captured once as CUDA graphs. On a CPU, and with
 ``graphs`` off, the same functions run without a graph.
 
@@ -11,6 +12,7 @@ depth caps and injected faults, which the eager engine (:mod:`engine.decoding.en
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -29,6 +31,15 @@ from engine.models.dflash import DFlash
 from engine.models.kv_pool import KVPool, ReqToTokenPool, SlotAllocator
 
 
+@dataclass(frozen=True, eq=False)
+class _Launched:
+    """A step that was launched, and what of it the host reads once it is done."""
+
+    states: list[RequestState]
+    said: Tensor  # int64 [captured, 1 + steps] on the host
+    done: torch.cuda.Event | None  # None: it is
+
+
 class GraphEngine:
     """Requests of one run. A request holds slots for all it may commit from its start to its end."""
 
@@ -39,14 +50,19 @@ class GraphEngine:
         config: EngineConfig,
         *,
         graphs: bool | None = None,
+        overlap: bool | None = None,
     ) -> None:
-        """``graphs``: capture steps as CUDA graphs; None: where the target is on a GPU. Raises ``ValueError``."""
+        """``graphs``: capture steps as CUDA graphs; None: where the target is on a GPU. Raises ``ValueError``.
+
+        ``overlap``: launch a step before the one before it is read; None: in graphs.
+        """
         refuse(config)
         _check_room(config, target)
         self.target, self.config = target, config
         self.graphs = target.device.type == "cuda" if graphs is None else graphs
         if self.graphs and target.device.type != "cuda":
             raise ValueError(f"graphs: expected the target on a GPU, found it on {target.device}")
+        self.overlap = self.graphs if overlap is None else overlap
         self.q_len = 1 if drafter is None else config.q_len
         room = config.max_context + self.q_len
         slots = config.max_requests * room + 1
@@ -60,7 +76,10 @@ class GraphEngine:
         self.running: list[RequestState] = []
         self._slots: dict[str, Tensor] = {}
         self.steps: dict[int, DeviceStep] = {}
-        self._pinned: Tensor | None = None  # what steps in graphs are read through
+        self._ahead: _Launched | None = None  # in flight, not read
+        # What steps in graphs are read through: two for each batch size, in turn.
+        self._pinned: dict[tuple[int, bool], Tensor] = {}
+        self._turn = False
         self._laid_out: tuple[int, tuple[str, ...]] | None = (
             None  # what the state on the device is about
         )
@@ -111,24 +130,56 @@ class GraphEngine:
         return int(out.logits[0].argmax())
 
     @torch.inference_mode()
-    def step(self) -> list[list[int]]:
-        """One step of every running request; the tokens that each emits. Raises ``RuntimeError`` if none is running."""
-        step = self._ready("whole")
-        step.run("whole")
-        return self._finish(step)
+    def step(self) -> dict[str, list[int]]:
+        """One step of every running request; the tokens that each emits. Raises ``RuntimeError`` if none is running.
+
+        With ``overlap`` the next step is launched before this one is read, as long as the requests stay the same: the
+        device does not wait for the host. What it computes for a request that ends meanwhile is dropped.
+        """
+        if not self.running:
+            raise RuntimeError("step: no request is running")
+        current = self._launch() if self._ahead is None else self._ahead
+        self._ahead = None
+        if self.overlap and current.states == self.running:
+            self._ahead = self._launch()
+        return self._finish(current)
 
     @torch.inference_mode()
     def verify(self) -> DeviceStep:
         """The first part of a step, up to the accepted paths. The buffers hold it until the next step."""
+        if self._ahead is not None:
+            self._finish(self._ahead)
+            self._ahead = None
         step = self._ready("verify", "commit")
         step.run("verify")
         return step
 
     @torch.inference_mode()
-    def commit(self, step: DeviceStep) -> list[list[int]]:
+    def commit(self, step: DeviceStep) -> dict[str, list[int]]:
         """The second part: memory moved, requests moved on; the tokens that each emits."""
         step.run("commit")
-        return self._finish(step)
+        return self._finish(self._reading(step))
+
+    def _launch(self) -> _Launched:
+        """A whole step, and the copy of what it says, in flight."""
+        step = self._ready("whole")
+        step.run("whole")
+        return self._reading(step)
+
+    def _reading(self, step: DeviceStep) -> _Launched:
+        """Start the copy of what a step says to the host."""
+        states = list(self.running)
+        if not self.graphs:
+            return _Launched(states, to_host(step.said).clone(), None)
+        self._turn = not self._turn
+        pinned = self._pinned.get((len(step.said), self._turn))
+        if pinned is None:
+            pinned = torch.empty(step.said.shape, dtype=torch.int64, device=HOST, pin_memory=True)
+            self._pinned[len(step.said), self._turn] = pinned
+        pinned.copy_(step.said, non_blocking=True)
+        done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        done.record()
+        return _Launched(states, pinned, done)
 
     def _ready(self, *parts: Part) -> DeviceStep:
         """The captured step that holds the running requests, their state on the device."""
@@ -167,28 +218,22 @@ class GraphEngine:
             padded = values if fill is None else values + [fill] * padding
             buffer.copy_(torch.tensor(padded, dtype=torch.int64, device=HOST))
 
-    def _read(self, said: Tensor) -> Tensor:
-        """A copy on the host; waits for the step."""
-        if not self.graphs:
-            return to_host(said)
-        if self._pinned is None or self._pinned.shape != said.shape:
-            self._pinned = torch.empty(said.shape, dtype=said.dtype, device=HOST, pin_memory=True)
-        self._pinned.copy_(said, non_blocking=True)
-        torch.cuda.current_stream(said.device).synchronize()
-        return self._pinned
-
-    def _finish(self, step: DeviceStep) -> list[list[int]]:
-        """Read what a step accepted and move the requests on."""
-        said = self._read(step.said).tolist()
-        emitted = []
-        for state, (length, *tokens) in zip(list(self.running), said, strict=False):
+    def _finish(self, launched: _Launched) -> dict[str, list[int]]:
+        """Wait for what a step accepted, and move on the requests that are still running."""
+        if launched.done is not None:
+            launched.done.synchronize()
+        emitted = {}
+        for state, (length, *tokens) in zip(launched.states, launched.said.tolist(), strict=False):
+            if state.finished:
+                continue
             state.prefix_len += length
             state.root = tokens[length - 1]
             new = tokens[:length]
             ends = [place for place, token in enumerate(new) if token in self.config.stop]
-            new = new[: ends[0] + 1] if ends else new
-            emitted.append(new)
-            self._emit(state, new)
+            emitted[state.rid] = new[: ends[0] + 1] if ends else new
+            self._emit(state, emitted[state.rid])
+        if not self.running:
+            self._ahead = None  # whatever is in flight is nobody's
         return emitted
 
     def _emit(self, state: RequestState, tokens: list[int]) -> None:

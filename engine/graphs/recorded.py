@@ -89,7 +89,7 @@ class RecordedEngine:
         layers = watched_layers(pool)
         places = step.layout.out_cache_loc.view(-1, q_len)[: len(paths)].clone()
         before = [[rows_held(pool, layer, own) for layer in layers] for own in places]
-        emitted = self.engine.commit(step)
+        emitted = list(self.engine.commit(step).values())
         commits = []
         for path, own, rows in zip(paths, places, before, strict=True):
             after = [rows_held(pool, layer, own[: len(path)]) for layer in layers]

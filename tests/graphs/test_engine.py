@@ -44,9 +44,10 @@ def plain(target: Decoder, prompt: list[int], count: int, stop: tuple[int, ...] 
 @pytest.mark.parametrize("device", ["cpu", GPU])
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 @pytest.mark.parametrize("drafted", [False, True])
-def test_texts_are_plain_decodings(device: str, family: str, drafted: bool) -> None:
+@pytest.mark.parametrize("overlap", [False, True])
+def test_texts_are_plain_decodings(device: str, family: str, drafted: bool, overlap: bool) -> None:
     target, drafter = models(family, device)
-    engine = GraphEngine(target, drafter if drafted else None, config())
+    engine = GraphEngine(target, drafter if drafted else None, config(), overlap=overlap)
     states = [engine.add(rid, prompt, 20 + len(prompt)) for rid, prompt in PROMPTS.items()]
     steps = 0
     while engine.running:
@@ -111,11 +112,13 @@ def test_steps_are_the_host_engines(device: str, options: dict[str, int]) -> Non
 
 
 @pytest.mark.parametrize("device", ["cpu", GPU])
-def test_stop_tokens_and_requests_that_come_and_go(device: str) -> None:
+@pytest.mark.parametrize("overlap", [False, True])
+def test_stop_tokens_and_requests_that_come_and_go(device: str, overlap: bool) -> None:
     target, drafter = models("llama", device)
     text = plain(target, PROMPTS["a"], 30)
     stop = next(t for place, t in enumerate(text) if place > 2 and t not in text[:place])
-    engine = GraphEngine(target, drafter, config(stop=(stop,), captured_bs=(1, 2, 4)))
+    settings = config(stop=(stop,), captured_bs=(1, 2, 4))
+    engine = GraphEngine(target, drafter, settings, overlap=overlap)
     first = engine.add("a", PROMPTS["a"], 40)
     engine.step()
     others = [engine.add(rid, PROMPTS[rid], 9) for rid in ("b", "c")]
@@ -130,9 +133,10 @@ def test_stop_tokens_and_requests_that_come_and_go(device: str) -> None:
         assert state.output == plain(target, PROMPTS[rid], 9, (stop,))
 
 
-def test_the_end_of_the_context() -> None:
+@pytest.mark.parametrize("overlap", [False, True])
+def test_the_end_of_the_context(overlap: bool) -> None:
     target, drafter = models("llama", "cpu")
-    engine = GraphEngine(target, drafter, config(max_context=30))
+    engine = GraphEngine(target, drafter, config(max_context=30), overlap=overlap)
     state = engine.add("a", PROMPTS["a"], 100)
     while engine.running:
         engine.step()
@@ -162,6 +166,24 @@ def test_drafters_of_other_shapes(shape: dict[str, object]) -> None:
         tokens, count = tree.tokens.clone(), int(tree.counts[0])
         engine.commit(step)
         assert tokens[0, :count].tolist() == host.step().built[0].tree.tokens.tolist()
+
+
+def test_whole_steps_and_parts_of_them_in_turn() -> None:
+    """What is in flight when a step is taken apart is read first."""
+    target, drafter = models("llama", "cpu")
+    engine = GraphEngine(target, drafter, config(), overlap=True)
+    state = engine.add("a", PROMPTS["a"], 30)
+    emitted = [state.root]
+    while engine.running:
+        emitted += engine.step().get("a", [])
+        if engine.running:
+            before = len(state.output)
+            step = engine.verify()
+            emitted += state.output[before:]
+            if engine.running:
+                emitted += engine.commit(step).get("a", [])
+    assert state.output == plain(target, PROMPTS["a"], 30)
+    assert emitted[:30] == state.output
 
 
 def test_what_is_refused() -> None:
