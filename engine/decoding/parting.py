@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from engine.checks.reference import margin_is_tiny
@@ -30,7 +31,7 @@ class Parting:
     # Greedy: by how much plain decoding prefers its own token, in logits. Sampled: how far the uniform lies from the
     # other token's share of the cumulative probability.
     margin: float
-    # The two are its best two, within 4 units in the last place of the model's dtype; sampled: so many units in the
+    # Both lie within 4 units in the last place of the model's dtype of the largest logit; sampled: so many units in the
     # last place of the largest logit, over the temperature. In bfloat16 that is a tenth or more: the margin says more.
     near_tie: bool
 
@@ -62,11 +63,10 @@ def parting(
         gap = _outside(logits, sampler.temperature, uniform, other[place])
         largest = float(logits.abs().max()) * torch.finfo(model.dtype).eps
         return Parting(place, gap, gap <= UNITS * largest / sampler.temperature)
-    best = logits.topk(2)
     mine, theirs = float(logits[plain[place]]), float(logits[other[place]])
-    tiny = margin_is_tiny(best.values.double().numpy(), str(model.dtype).removeprefix("torch."))
-    both = set(best.indices.tolist()) == {plain[place], other[place]}
-    return Parting(place, mine - theirs, both and tiny)
+    dtype, best = str(model.dtype).removeprefix("torch."), float(logits.max())
+    near = all(margin_is_tiny(np.array([best, found]), dtype) for found in (mine, theirs))
+    return Parting(place, mine - theirs, near)
 
 
 def _outside(logits: torch.Tensor, temperature: float, uniform: float, token: int) -> float:

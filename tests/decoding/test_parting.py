@@ -40,7 +40,7 @@ def test_the_margin_is_plain_decodings_own() -> None:
     assert str(apart).startswith(f"parts at token 5 by {apart.margin:.3g} (no near-tie)")
 
 
-def test_the_best_two_within_rounding_are_a_near_tie() -> None:
+def test_tokens_within_rounding_of_the_best_are_a_near_tie() -> None:
     model = random_decoder("llama", seed=1)
     plain = list(generate_plain(model, PROMPT, 1))
     other = (plain[0] + 1) % 50
@@ -53,6 +53,17 @@ def test_the_best_two_within_rounding_are_a_near_tie() -> None:
     apart = parting(model, PROMPT, plain, [third])
     assert apart is not None
     assert not apart.near_tie
+    model.head.weight[third] = model.head.weight[plain[0]] * (1 - 2e-7)
+    for left, right in ((other, third), (third, other), (plain[0], third)):  # a tie of three
+        apart = parting(model, PROMPT, [left], [right])
+        assert apart is not None
+        assert apart.near_tie
+    worse = (plain[0] + 3) % 50
+    model.head.weight[worse] = model.head.weight[plain[0]] * 0.9
+    for left, right in ((worse, third), (third, worse)):
+        apart = parting(model, PROMPT, [left], [right])
+        assert apart is not None
+        assert not apart.near_tie
 
 
 def test_sampled_texts() -> None:
