@@ -68,8 +68,7 @@ def values_of(record: Any, prefix: str = "") -> Iterator[tuple[str, Any, bool]]:
         elif not isinstance(value, tuple):
             yield path, value, optional
         else:
-            if optional:
-                yield path, value, True
+            yield path, value, optional
             for i, item in enumerate(value):
                 if is_dataclass(item):
                     yield from values_of(item, f"{path}.{i}.")
@@ -234,6 +233,28 @@ def test_a_step_that_does_not_go_on(change: str) -> None:
 def test_what_takes_more_than_a_step_to_the_next_number(path: str, value: Any, check: str) -> None:
     step = spoil(with_every_field(batch(full=True)), (path, value))
     assert holds_back_nothing(None, step) == set(CONDITIONS) - {check}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "links.retrieve_next_token",
+        "outcome.accept_index",
+        "outcome.emitted",
+        "outcome.accept_length",
+        "outcome.bonus_tokens",
+        "outcome.target_predict",
+        "commit.kv.1.nodes",
+        "commit.seq_lens",
+        "commit.recurrent_index",
+        "commit.hidden_rows",
+    ],
+)
+def test_fewer_than_there_are_requests(path: str) -> None:
+    """No reader accepts such a step, and no condition stumbles over it."""
+    step = batch(full=True)
+    (value,) = (value for known, value, _ in values_of(step) if known == path)
+    assert silent_checks(StepContext(spoil(step, (path, value[:1])))) < set(CONDITIONS)
 
 
 @pytest.mark.parametrize("change", ["padded", "no budget", "late parent", "cycle", "no root"])
