@@ -227,6 +227,8 @@ def test_a_step_that_does_not_go_on(change: str) -> None:
     [
         ("config.index_dtype", "uint8", "I6"),
         ("config.block_size", 3, "I7"),
+        ("config.vocab_size", 5, "I20"),
+        ("config.eos_token_ids", np.array([5]), "I20"),
         ("outcome.top2.4", np.array([[5.0, 0.0], [6.0, 0.0]]), "I9"),
     ],
 )
