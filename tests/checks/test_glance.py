@@ -259,6 +259,11 @@ def test_fewer_than_there_are_requests(path: str) -> None:
     assert silent_checks(StepContext(spoil(step, (path, value[:1])))) < set(CONDITIONS)
 
 
+def test_no_mask() -> None:
+    step = spoil(batch(full=True), ("inputs.custom_mask", None))
+    assert holds_back_nothing(None, step) == set(CONDITIONS) - {"I5", "I8"}
+
+
 @pytest.mark.parametrize("change", ["padded", "no budget", "late parent", "cycle", "no root"])
 def test_not_covered(change: str) -> None:
     step = batch(padded=1) if change == "padded" else batch()
