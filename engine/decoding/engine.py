@@ -75,12 +75,7 @@ class Engine:
             raise ValueError(
                 f"block_size: the engine has {config.block_size}, the drafter {drafter.block_size}"
             )
-        room = model.config.max_position - config.q_len
-        if config.max_context > room:
-            raise ValueError(
-                f"max_context: expected at most {room} (the model's {model.config.max_position} positions less "
-                f"{config.q_len} draft rows), found {config.max_context}"
-            )
+        config.check_room(model.config.max_position)
         self.model, self.drafter, self.config = model, drafter, config
         slots = config.max_requests * (config.max_context + config.q_len) + 1
         self.pool = KVPool(model.config, slots, model.dtype, model.device)
@@ -95,12 +90,7 @@ class Engine:
     @torch.inference_mode()
     def add(self, rid: str, prompt: Sequence[int], max_new_tokens: int) -> RequestState:
         """Prefill a prompt; its first token is emitted at once. Raises ``ValueError`` for one that does not fit."""
-        if not 0 < len(prompt) <= self.config.max_context:
-            raise ValueError(
-                f"prompt of {rid}: expected 1 … {self.config.max_context} tokens, found {len(prompt)}"
-            )
-        if max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens: expected at least 1, found {max_new_tokens}")
+        self.config.check_prompt(rid, len(prompt), max_new_tokens)
         state = RequestState(rid, tuple(prompt), max_new_tokens, self.table.alloc())
         slots = to_device(self.allocator.alloc(len(prompt)), self.model.device)
         self.table.req_to_token[state.req_pool_idx, : len(prompt)] = slots.to(torch.int32)

@@ -74,3 +74,21 @@ class EngineConfig:
                 f"captured_bs: expected one of at least {raw_bs}, found {self.captured_bs}"
             )
         return fitting[0]
+
+    def check_room(self, max_position: int) -> None:
+        """Raise ``ValueError`` where a model of so many positions has no room for the last step."""
+        room = max_position - self.q_len
+        if self.max_context > room:
+            raise ValueError(
+                f"max_context: expected at most {room} (the model's {max_position} positions less "
+                f"{self.q_len} draft rows), found {self.max_context}"
+            )
+
+    def check_prompt(self, rid: str, tokens: int, max_new_tokens: int) -> None:
+        """Raise ``ValueError`` for a prompt, or a number of new tokens, that does not fit."""
+        if not 0 < tokens <= self.max_context:
+            raise ValueError(
+                f"prompt of {rid}: expected 1 … {self.max_context} tokens, found {tokens}"
+            )
+        if max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens: expected at least 1, found {max_new_tokens}")

@@ -57,7 +57,7 @@ class GraphEngine:
         ``overlap``: launch a step before the one before it is read; None: in graphs.
         """
         refuse(config)
-        _check_room(config, target)
+        config.check_room(target.config.max_position)
         self.target, self.config = target, config
         self.graphs = target.device.type == "cuda" if graphs is None else graphs
         if self.graphs and target.device.type != "cuda":
@@ -93,12 +93,7 @@ class GraphEngine:
     @torch.inference_mode()
     def add(self, rid: str, prompt: Sequence[int], max_new_tokens: int) -> RequestState:
         """Prefill a prompt; its first token is emitted at once. Raises ``ValueError`` for one that does not fit."""
-        if not 0 < len(prompt) <= self.config.max_context:
-            raise ValueError(
-                f"prompt of {rid}: expected 1 … {self.config.max_context} tokens, found {len(prompt)}"
-            )
-        if max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens: expected at least 1, found {max_new_tokens}")
+        self.config.check_prompt(rid, len(prompt), max_new_tokens)
         row = self.table.alloc()
         slots = self.allocator.alloc(self.table.req_to_token.shape[1])
         there = to_device(slots, self.target.device)
@@ -262,12 +257,3 @@ def refuse(config: EngineConfig) -> None:
     for name, given in found.items():
         if given:
             raise ValueError(f"{name}: expected none with steps on the device alone, found one")
-
-
-def _check_room(config: EngineConfig, target: Decoder) -> None:
-    room = target.config.max_position - config.q_len
-    if config.max_context > room:
-        raise ValueError(
-            f"max_context: expected at most {room} (the model's {target.config.max_position} positions less "
-            f"{config.q_len} draft rows), found {config.max_context}"
-        )

@@ -15,7 +15,7 @@ from torch import Tensor
 from engine.graphs.linear import linear, linear_add, linear_gated
 from engine.graphs.rows import Heads, Memory, normed, place_heads
 from engine.models.decoder import Decoder
-from engine.models.dflash import DFlash
+from engine.models.dflash import DFlash, DFlashLayer
 from engine.models.layer import DecoderLayer
 from engine.models.linear import Projection
 
@@ -89,25 +89,8 @@ def decoder_stack(model: Decoder) -> Stack:
     layers = []
     for layer in model.layers:
         assert isinstance(layer, DecoderLayer)
-        layers.append(
-            LayerWeights(
-                layer.input_norm,
-                layer.qkv.dense(),
-                layer.qkv.bias,
-                _as_row(layer.q_norm),
-                _as_row(layer.k_norm),
-                layer.out.dense(),
-                layer.out.bias,
-                layer.mlp_norm,
-                layer.gate_up.dense(),
-                layer.down.dense(),
-            )
-        )
-    config = model.config
-    heads = Heads(
-        config.num_heads, config.num_kv_heads, config.head_dim, model.rope, config.rms_norm_eps
-    )
-    return Stack(tuple(layers), model.final_norm, heads, config.rms_norm_eps)
+        layers.append(_weights(layer, layer.qkv.dense(), layer.qkv.bias))
+    return _stack(layers, model)
 
 
 def drafter_stack(model: DFlash) -> Stack:
@@ -115,20 +98,27 @@ def drafter_stack(model: DFlash) -> Stack:
     layers = []
     for index in range(model.config.num_layers):
         layer = model.layer(index)
-        layers.append(
-            LayerWeights(
-                layer.input_norm,
-                torch.cat((layer.q.dense(), layer.kv.dense())),
-                _joined_bias(layer.q, layer.kv),
-                _as_row(layer.q_norm),
-                _as_row(layer.k_norm),
-                layer.out.dense(),
-                layer.out.bias,
-                layer.mlp_norm,
-                layer.gate_up.dense(),
-                layer.down.dense(),
-            )
-        )
+        matrix = torch.cat((layer.q.dense(), layer.kv.dense()))
+        layers.append(_weights(layer, matrix, _joined_bias(layer.q, layer.kv)))
+    return _stack(layers, model)
+
+
+def _weights(layer: DecoderLayer | DFlashLayer, qkv: Tensor, bias: Tensor | None) -> LayerWeights:
+    return LayerWeights(
+        layer.input_norm,
+        qkv,
+        bias,
+        _as_row(layer.q_norm),
+        _as_row(layer.k_norm),
+        layer.out.dense(),
+        layer.out.bias,
+        layer.mlp_norm,
+        layer.gate_up.dense(),
+        layer.down.dense(),
+    )
+
+
+def _stack(layers: list[LayerWeights], model: Decoder | DFlash) -> Stack:
     config = model.config
     heads = Heads(
         config.num_heads, config.num_kv_heads, config.head_dim, model.rope, config.rms_norm_eps

@@ -20,19 +20,10 @@ from hypothesis import strategies as st
 from engine.attention.tree_verify import tree_verify_attention
 from engine.attention.tree_verify_plan import Plan, make_plan, query_tile_of
 from engine.attention.tree_verify_torch import tree_verify_torch
+from tests.attention.devices import DEVICES, INTERPRETED
 from tests.attention.verify_inputs import Sizes, make_inputs, poisoned
 
 kernel = pytest.importorskip("engine.attention.tree_verify").tree_verify_triton
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICES = [
-    pytest.param("cpu", marks=pytest.mark.skipif(not INTERPRETED, reason="no TRITON_INTERPRET=1")),
-    pytest.param(
-        "cuda",
-        marks=pytest.mark.skipif(
-            INTERPRETED or not torch.cuda.is_available(), reason="no CUDA device"
-        ),
-    ),
-]
 SMALL = Plan(rows=16, tiles=2, keys=16, splits=3, least=16, warps=4, stages=2)
 PLANS = {
     "one part": Plan(rows=32, tiles=1, keys=32, splits=1, least=16, warps=4, stages=2),

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from engine.decoding.best_first import Candidates, grow, top_candidates
 from engine.graphs.candidates import best_tokens_torch, best_tokens_triton
-from tests.graphs.devices import DEVICES, INTERPRETED
+from tests.attention.devices import DEVICES, INTERPRETED
 
 RUNS = [pytest.param(best_tokens_torch, "cpu", id="torch")] + [
     pytest.param(best_tokens_triton, *p.values, id=f"kernel-{p.values[0]}", marks=p.marks)

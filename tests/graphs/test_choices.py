@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from engine.graphs.choices import choices_triton
-from tests.graphs.devices import DEVICES
+from tests.attention.devices import DEVICES
 
 
 @pytest.mark.parametrize("device", DEVICES)

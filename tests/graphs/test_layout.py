@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from engine.decoding import metadata
 from engine.decoding.metadata import VerifyRequest
 from engine.graphs.layout import Layout
+from tests.attention.devices import DEVICES, INTERPRETED
 from tests.graphs.batches import Batch, random_batch
-from tests.graphs.devices import DEVICES, INTERPRETED
 
 SIZES = [(1, 1, 9), (3, 2, 9), (4, 4, 1), (5, 3, 16), (2, 0, 4)]  # captured, live, budget
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from engine.graphs import linear
-from tests.graphs.devices import DEVICES
+from tests.attention.devices import DEVICES
 from tests.graphs.test_rows import noise
 
 SHAPES = [(1, 64, 16), (17, 96, 40), (65, 576, 48)]  # rows, width, out

@@ -16,7 +16,7 @@ from torch import Tensor
 from engine.graphs import rows
 from engine.graphs.rows import Heads, Memory
 from engine.models.rope import RopeScaling, rope_table
-from tests.graphs.devices import DEVICES
+from tests.attention.devices import DEVICES
 
 DTYPES = [torch.float32, torch.bfloat16]
 CLOSE = {torch.float32: (1e-5, 1e-6), torch.bfloat16: (1.6e-2, 1e-3)}

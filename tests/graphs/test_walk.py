@@ -20,8 +20,8 @@ from engine.graphs.walk import (
     walk_torch,
     walk_triton,
 )
+from tests.attention.devices import DEVICES, INTERPRETED
 from tests.graphs.batches import Batch, predictions, random_batch
-from tests.graphs.devices import DEVICES, INTERPRETED
 from tests.graphs.test_layout import lay_out
 
 SIZES = [(1, 1, 9), (3, 2, 12), (4, 4, 1), (5, 3, 40), (2, 0, 4)]

@@ -1,4 +1,4 @@
-"""Where kernels of graph steps are tested: in Triton's interpreter, and on a GPU where there is one."""
+"""Where kernels are tested: in Triton's interpreter, and on a GPU where there is one."""
 
 from __future__ import annotations
 
