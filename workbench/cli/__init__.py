@@ -26,6 +26,7 @@ COMMANDS = (
     "minimize",
     "xray",
     "leak",
+    "replay",
     "train_drafter",
 )
 INTERRUPTED = 130
