@@ -72,7 +72,7 @@ def test_a_row_that_is_not_finite_drafts_nothing(run: object, device: str, bad: 
 
 
 @pytest.mark.parametrize(("run", "device"), RUNS)
-@settings(max_examples=15 if INTERPRETED else 40)
+@settings(max_examples=8 if INTERPRETED else 40)
 @given(data=st.data())
 def test_trees_of_random_logits_with_ties(run: object, device: str, data: st.DataObject) -> None:
     vocab, length = data.draw(st.integers(1, 90)), data.draw(st.integers(1, 4))
