@@ -13,6 +13,8 @@ from engine.checks.rank_groups import RankGroups
 from engine.checks.table import CHECKS
 from engine.step import VerifyStep
 
+MAX_DAMAGED = 10_000  # requests of a rank that are kept in mind when findings are forgotten
+
 
 @dataclass(frozen=True)
 class Report:
@@ -48,6 +50,12 @@ class TraceChecker:
 
     def feed(self, step: VerifyStep) -> list[Finding]:
         """Findings of the next step in order of time."""
+        context = self.judged(step)
+        self._ranks.add(context, context.found)
+        return [*context.found, *self._ranks.take_complete(step)]
+
+    def judged(self, step: VerifyStep) -> StepContext:
+        """The next step in order of time with its findings; ranks are not compared."""
         seen = self._recent.get(step.rank, [])
         recent = [other for other in seen if other.step.step >= step.step - 1]
         damaged, before = self._damaged.setdefault(step.rank, {}), _before(step, recent)
@@ -62,12 +70,17 @@ class TraceChecker:
             for spec in CHECKS
             if spec.id not in self._ran and not spec.needs_ranks and spec.can_run(step)
         }
-        self._ranks.add(context, findings)
-        apart = self._ranks.take_complete(step)
         self._first = self._first or step
         self._recent[step.rank] = [*recent, context.by_itself()]
         self._steps += 1
-        return [*findings, *apart]
+        return context
+
+    def forget(self) -> None:
+        """Drop findings that were handed out: whoever follows for days has them. :meth:`report` is without them."""
+        self._findings, self._ranks = [], RankGroups()
+        for damaged in self._damaged.values():
+            for rid in list(damaged)[: max(0, len(damaged) - MAX_DAMAGED)]:
+                del damaged[rid]
 
     def report(self) -> Report:
         """Everything so far."""

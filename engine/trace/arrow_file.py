@@ -116,15 +116,19 @@ class ArrowFile:
     def step(self, position: int) -> VerifyStep:
         """Decode one step. Raises ``TraceFormatError``."""
         with self._placed(position + 1):
-            layout, body = self._message(self._frames[position])
-            known = self._repeats.find(layout, body)
-            buffers = buffers_of(layout, body, None, self._repeats.buffers if known else NOTHING)
-            batch = Batch(layout.node_lengths.tolist(), buffers)
-            step = batch_to_step(batch, self._plan, known)
-            validate_step(step, known)
-            if not known:
-                self._repeats.keep(layout, body, step)
-            return step
+            return self._decoded(self._frames[position])
+
+    def _decoded(self, frame: Frame) -> VerifyStep:
+        """The step of one record."""
+        layout, body = self._message(frame)
+        known = self._repeats.find(layout, body)
+        buffers = buffers_of(layout, body, None, self._repeats.buffers if known else NOTHING)
+        batch = Batch(layout.node_lengths.tolist(), buffers)
+        step = batch_to_step(batch, self._plan, known)
+        validate_step(step, known)
+        if not known:
+            self._repeats.keep(layout, body, step)
+        return step
 
     def key(self, position: int) -> tuple[int, int]:
         """Number and rank of a step without the rest of it. Raises ``TraceFormatError``."""

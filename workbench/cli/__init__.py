@@ -27,6 +27,7 @@ COMMANDS = (
     "xray",
     "leak",
     "replay",
+    "live",
     "train_drafter",
 )
 INTERRUPTED = 130
