@@ -26,6 +26,7 @@ def main() -> None:
     from workbench.pages_folder import (
         FINDINGS,
         INSPECTOR,
+        LIVE,
         MASK_DIFF,
         PAGES,
         RUN,
@@ -38,19 +39,21 @@ def main() -> None:
     waiting.empty()
     urlstate.sync()
     run = st.Page(PAGES / RUN, title="Run", url_path="run")
+    live = st.Page(PAGES / LIVE, title="Live", url_path="live")
     page = st.navigation(
         [
             st.Page(PAGES / INSPECTOR, title="Step inspector", default=True),
             st.Page(PAGES / MASK_DIFF, title="Mask diff", url_path="mask_diff"),
             st.Page(PAGES / FINDINGS, title="Findings", url_path="findings"),
             run,
+            live,
             st.Page(PAGES / SNAPSHOTS, title="Snapshots", url_path="snapshots"),
         ],
         position="top",
     )
     open_asked()
     with one_run(waiting), guarded():
-        draw_header(current(), calm=page == run)
+        draw_header(current(), calm=page in (run, live))
         page.run()
 
 

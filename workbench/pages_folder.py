@@ -10,7 +10,7 @@ from workbench import urlstate
 
 PAGES = Path(__file__).resolve().parents[1] / "pages"
 INSPECTOR, MASK_DIFF, FINDINGS = "step_inspector.py", "mask_diff.py", "findings.py"
-RUN, SNAPSHOTS = "run.py", "snapshots.py"
+RUN, LIVE, SNAPSHOTS = "run.py", "live.py", "snapshots.py"
 ASKED = "asked page"
 
 

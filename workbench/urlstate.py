@@ -24,6 +24,7 @@ VIEWS = (
     "rows",
     "columns",
     "run",
+    "live",
     *RUN,
     *FILTER,
 )

@@ -33,8 +33,9 @@ class Agreement:
             return "no step of several ranks yet, so nothing is compared"
         differing = {rank for rank, _ in self.apart}
         agreeing = [rank for rank in self.ranks if rank not in differing]
+        steps = "1 step" if self.steps == 1 else f"{self.steps} steps"
         if not differing:
-            return f"{named(agreeing)} agree in {self.steps} steps, the newest {self.newest}"
+            return f"{named(agreeing)} agree in {steps}, the newest {self.newest}"
         parts = (
             [f"{named(agreeing)} {'agrees' if len(agreeing) == 1 else 'agree'}"] if agreeing else []
         )

@@ -1,0 +1,5 @@
+"""Live."""
+
+from workbench.live_page import draw_live
+
+draw_live()

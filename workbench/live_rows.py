@@ -1,0 +1,101 @@
+"""A live state as the tables and sentences of the page: pure functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.checks.finding import Finding, Verdict
+from engine.live.state import SYMBOLS, LiveState, RankRow
+from workbench.outcome import Outcome, mark
+from workbench.tokens import legible, shorten
+from workbench.verdict import Level, plural, sentence
+
+SIGNS = {
+    Verdict.FAULT: mark(Outcome.FAULT).glyph,
+    Verdict.LATENT: "△",
+    Verdict.NEAR_TIE: "≈",
+}
+LONGEST = 300  # characters of a foreign text
+
+
+def verdict_of(state: LiveState) -> tuple[Level, str]:
+    """Level and one sentence."""
+    if state.problem is not None:
+        return Level.LATENT, state.problem
+    if not state.steps:
+        return Level.EMPTY, "no steps yet: traces appear here as soon as a server writes them"
+    faults = sum(cause.verdict is Verdict.FAULT for cause in state.causes)
+    more = " so far; more is being read" if state.behind else ""
+    if not faults:
+        return Level.CLEAN, f"{plural(state.steps, 'step')} of {_ranks(state)}, nothing wrong{more}"
+    faulty = sum(row.faults for row in state.ranks)
+    steps = f"{plural(state.steps, 'step')} of {_ranks(state)}"
+    return Level.FAULT, f"{plural(faults, 'cause')} in {steps}, {faulty:,} of them faulty{more}"
+
+
+def _ranks(state: LiveState) -> str:
+    return plural(sum(row.steps > 0 for row in state.ranks), "rank")
+
+
+def rank_table(rows: tuple[RankRow, ...]) -> list[dict[str, Any]]:
+    """One row a rank, as the page's table shows it."""
+    return [
+        {
+            "rank": "?" if row.rank is None else str(row.rank),
+            "state": f"{SYMBOLS[row.state]} {row.state}",
+            "steps": row.steps,
+            "last step": row.last_step,
+            "steps/s": row.steps_a_second,
+            "accepted": row.acceptance,
+            "faulty": row.faults,
+            "written": row.written,
+            "dropped": row.dropped,
+            "hooks": row.hooks,
+            "last step ago": None if row.age is None else round(row.age),
+            "notes": notes_of(row),
+            "file": _foreign(row.name),
+        }
+        for row in rows
+    ]
+
+
+def notes_of(row: RankRow) -> str:
+    """What is missing or wrong."""
+    parts = [f"missing: {', '.join(row.missing)}"] if row.missing else []
+    parts += [f"last error: {row.last_error}"] if row.last_error else []
+    parts += [row.problem] if row.problem else []
+    return _foreign("; ".join(parts))
+
+
+def finding_table(findings: list[Finding]) -> list[dict[str, Any]]:
+    """One row a finding, in the order given."""
+    return [
+        {
+            "verdict": f"{SIGNS.get(finding.verdict, '')} {finding.verdict}".strip(),
+            "step": finding.step,
+            "rank": finding.rank,
+            "check": f"{finding.check} {finding.name}",
+            "finding": _foreign(sentence(finding)),
+        }
+        for finding in findings
+    ]
+
+
+def cause_table(state: LiveState) -> list[dict[str, Any]]:
+    """One row a diagnosis."""
+    return [
+        {
+            "verdict": f"{SIGNS.get(cause.verdict, '')} {cause.verdict}".strip(),
+            "check": f"{cause.check} {cause.first.name}",
+            "diagnosis": cause.diagnosis,
+            "findings": cause.count,
+            "first step": cause.first.step,
+            "last step": cause.last.step,
+            "first": _foreign(cause.first.message),
+        }
+        for cause in state.causes
+    ]
+
+
+def _foreign(text: str) -> str:
+    return legible(shorten(text, LONGEST))
