@@ -1,0 +1,209 @@
+"""What each hook does with the call that it wraps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from engine.sglang import verified
+from engine.sglang.host import HostCopies, capturing
+from engine.sglang.laid import add_padding, lay_eager, lay_replay, names_of
+from engine.sglang.raw import TreeSource
+from engine.sglang.tap import Handler, Tap
+from engine.sglang.verified import Verifying
+
+Given = dict[str, Any]
+LINKS = TreeSource("links")
+CHAIN = TreeSource("chain")
+
+
+def _start(tap: Tap, held: Any, result: Any, given: Given) -> None:
+    if tap.start is not None:
+        tap.start(given["self"])
+
+
+def _is_verify(mode: Any, spec_info: Any) -> bool:
+    return spec_info is not None and bool(mode.is_target_verify())
+
+
+def _eager(tap: Tap, held: Any, result: Any, given: Given) -> None:
+    batch = given["forward_batch"]
+    verifying = tap.wanted and _is_verify(batch.forward_mode, batch.spec_info)
+    if verifying and not capturing(batch.seq_lens):
+        tap.pending.append(lay_eager(given["self"], batch))
+
+
+def _replay(tap: Tap, held: Any, result: Any, given: Given) -> None:
+    if tap.wanted and _is_verify(given["forward_mode"], given["spec_info"]):
+        count = len(given["req_pool_indices"])
+        lens, host = given["seq_lens"][:count], given["seq_lens_cpu"]
+        if not capturing(lens):
+            tap.pending.append(lay_replay(given["self"], given["spec_info"], lens, host))
+
+
+def _out_graph(tap: Tap, held: Any, result: Any, given: Given) -> None:
+    batch = given["forward_batch"]
+    if given.get("in_capture") or not tap.wanted or capturing(batch.seq_lens):
+        return
+    if _is_verify(batch.forward_mode, batch.spec_info):
+        lens = batch.seq_lens[: batch.batch_size]
+        tap.pending.append(lay_replay(given["self"], batch.spec_info, lens, batch.seq_lens_cpu))
+
+
+def _padding(tap: Tap, held: Any, result: Any, given: Given) -> None:
+    spec_info, runner = given["forward_batch"].spec_info, given["self"]
+    laid = tap.pending[-1] if tap.pending else None
+    if laid is None or spec_info is not laid.spec_info or laid.graph != "replay":
+        return
+    if not capturing(runner.buffers.positions):
+        laid.rids = names_of(given["forward_batch"])
+        add_padding(laid, runner.buffers)
+
+
+def _eagle_tree(tap: Tap, held: Any, result: Any, given: Given) -> None:
+    if tap.wanted and not capturing(given["top_scores_index"]):
+        copies = HostCopies()
+        copies.take("parent_list", given["parent_list"])
+        copies.take("selected", given["top_scores_index"])
+        copies.mark()
+        tap.tree = TreeSource("eagle", topk=int(given["topk"]), copies=copies)
+
+
+def _ngram_tree(tap: Tap, held: Any, result: Any, given: Given) -> None:
+    if tap.wanted:
+        tap.tree = TreeSource("ngram", mask=np.array(result[1]))
+
+
+def _begin(tap: Tap, given: Given) -> Verifying | None:
+    spec_info = given["verify_input"] if "verify_input" in given else given["self"]
+    batch, logits = given["batch"], given["logits_output"]
+    tap.walk = None
+    if batch.forward_mode.is_idle() or capturing(batch.seq_lens):
+        return None
+    if not tap.wanted:
+        tap.counts.seen += 1
+        return None
+    return verified.begin(spec_info, batch, logits)
+
+
+def _take_walk(step: Verifying, tap: Tap) -> bool:
+    """Add the acceptance as it was before stops cut it, if a hook saw it."""
+    if tap.walk is None:
+        return False
+    step.copies.join(tap.walk)
+    return True
+
+
+def _after_verify(tap: Tap, step: Verifying | None, result: Any, given: Given) -> None:
+    if step is None:
+        return
+    verified.take_predictions(step)
+    if _take_walk(step, tap):
+        verified.take_committed(step, given.get("page_size"))
+    step.copies.mark()
+    tap.finish(step, tap.tree or LINKS, verified.ends(step))
+
+
+def _after_sample(tap: Tap, step: Verifying | None, result: Any, given: Given) -> None:
+    if step is None:
+        return
+    verified.take_predictions(step)
+    predict, lengths, index = result
+    step.copies.take("predict", predict)
+    step.copies.take("accept_lens", lengths)
+    step.copies.take("accept_index", index)
+    step.copies.mark()
+    tap.finish(step, tap.tree or LINKS, None)
+
+
+def _after_outside(tap: Tap, step: Verifying | None, result: Any, given: Given) -> None:
+    """An algorithm from outside: three tensors as ``eagle_sample`` returns them, else what the walk's hook saw."""
+    three = isinstance(result, tuple) and len(result) == 3
+    if three and all(isinstance(part, torch.Tensor) for part in result):
+        _after_sample(tap, step, result, given)
+    else:
+        _after_verify(tap, step, result, given)
+
+
+def _after_dflash(tap: Tap, step: Verifying | None, result: Any, given: Given) -> None:
+    if step is None:
+        return
+    verified.take_predictions(step)
+    if not _take_walk(step, tap):
+        step.copies.take("accept_lens", result[1])
+    verified.take_committed(step, given.get("page_size"))
+    step.copies.mark()
+    tap.finish(step, CHAIN, verified.ends(step))
+
+
+def _before_dflash_step(tap: Tap, given: Given) -> Any:
+    """The batch of a decode step; the verify input is made inside the call."""
+    batch = given["batch"] if "batch" in given else given["model_worker_batch"]
+    mode = batch.forward_mode
+    return None if mode.is_idle() or mode.is_extend() else batch
+
+
+def _after_dflash_step(tap: Tap, batch: Any, result: Any, given: Given) -> None:
+    if batch is None or result.accept_lens is None:
+        return
+    if not tap.wanted or not tap.pending:
+        tap.counts.unmatched += bool(tap.wanted)
+        tap.counts.seen += 1
+        return
+    step = verified.begin(tap.pending[-1].spec_info, batch, result.logits_output)
+    verified.take_predictions(step)
+    step.copies.take("accept_lens", result.accept_lens)
+    step.copies.mark()
+    tap.finish(step, CHAIN, None)
+
+
+def _keep_walk(tap: Tap, predict: Any, index: Any, correct: Any, bonus: Any = None) -> None:
+    if not tap.wanted or capturing(correct):
+        return
+    walk = HostCopies()
+    walk.take("predict", predict)
+    walk.take("accept_index", index)
+    walk.take("accept_lens", correct + 1)
+    walk.take("bonus", bonus)
+    walk.mark()
+    tap.walk = walk
+
+
+def _greedy_walk(tap: Tap, held: Any, result: Any, given: Given) -> None:
+    _keep_walk(tap, *result)
+
+
+def _ngram_walk(tap: Tap, given: Given) -> None:
+    spec = given["self"]
+    names = (("accept_indices", "accepted_indices"), ("num_correct_drafts", "num_accepted_drafts"))
+    _keep_walk(tap, spec.predict, *(_either(spec, *pair) for pair in names))
+
+
+def _either(holder: Any, name: str, older: str) -> Any:
+    """An attribute that was renamed."""
+    return getattr(holder, name) if hasattr(holder, name) else getattr(holder, older)
+
+
+def _dflash_walk(tap: Tap, held: Any, result: Any, given: Given) -> None:
+    _keep_walk(tap, None, None, result[0], result[1])
+
+
+HANDLERS = {
+    "start": Handler(after=_start),
+    "eager": Handler(after=_eager),
+    "replay": Handler(after=_replay),
+    "out_graph": Handler(after=_out_graph),
+    "padding": Handler(after=_padding),
+    "eagle_tree": Handler(after=_eagle_tree),
+    "ngram_tree": Handler(after=_ngram_tree),
+    "verify": Handler(_begin, _after_verify),
+    "sample": Handler(_begin, _after_sample),
+    "dflash_verify": Handler(_begin, _after_dflash),
+    "dflash_step": Handler(_before_dflash_step, _after_dflash_step),
+    "outside": Handler(_begin, _after_outside),
+    "greedy_walk": Handler(after=_greedy_walk),
+    "ngram_walk": Handler(before=_ngram_walk),
+    "dflash_walk": Handler(after=_dflash_walk),
+}

@@ -1,0 +1,141 @@
+"""Reads what the attention backend laid out for a verify step, before the target model runs on it.
+
+Eager steps have it in ``forward_metadata``. On replay that object is stale: the persistent buffers are read, cut to
+the batch that the graph was captured for, with the lengths that the host knows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from engine.sglang.host import HostCopies, NotCopied
+
+
+@dataclass
+class Laid:
+    """What one verify forward was laid out with; ``spec_info`` identifies the step."""
+
+    spec_info: Any
+    graph: str  # "eager" or "replay"
+    captured_bs: int
+    rows: int  # a request
+    width: int | None  # that the backend believes in
+    max_extend_len: int | None
+    mask_capacity: int | None  # cells of the persistent buffer, on replay
+    max_context: int | None
+    pool_size: int | None
+    deterministic: bool | None
+    rids: tuple[str, ...] | None = None  # where the forward batch knows them
+    padded: bool = False  # whether ``copies`` holds the rows of padded requests too
+    copies: HostCopies = field(default_factory=HostCopies)
+
+
+def rows_of(spec_info: Any) -> int:
+    """Rows that verification sends for each request. Raises :class:`NotCopied` where there is no such number."""
+    for name in ("draft_token_num", "num_tokens_per_req"):
+        rows = getattr(spec_info, name, None)
+        if isinstance(rows, int) and rows > 0:
+            return rows
+    raise NotCopied(f"{type(spec_info).__name__}: expected draft_token_num above 0, found none")
+
+
+def names_of(batch: Any) -> tuple[str, ...] | None:
+    """Request ids of a forward batch."""
+    rids = getattr(batch, "rids", None)
+    return tuple(map(str, rids)) if rids else None
+
+
+def host_lengths(lengths: Any, count: int) -> list[int] | None:
+    """Prefix lengths that the host knows already; None rather than ask the device."""
+    if isinstance(lengths, torch.Tensor) and not lengths.is_cuda:
+        return [int(length) for length in lengths[:count].tolist()]
+    return None
+
+
+def lay_eager(backend: Any, batch: Any) -> Laid:
+    """From ``forward_metadata``, right after it was made. Raises :class:`NotCopied`."""
+    metadata, count = backend.forward_metadata, len(batch.req_pool_indices)
+    lengths = host_lengths(getattr(batch, "seq_lens_cpu", None), count)
+    laid = _laid(backend, batch.spec_info, "eager", count)
+    laid.max_extend_len, laid.rids = metadata.max_extend_len, names_of(batch)
+    take = laid.copies.take
+    take("qo_indptr", metadata.qo_indptr)
+    take("kv_indptr", metadata.kv_indptr)
+    take("kv_indices", _cut(metadata.kv_indices, None if lengths is None else sum(lengths)))
+    if metadata.custom_mask is not None:
+        take("mask_indptr", metadata.mask_indptr)
+        take("custom_mask", _cut(metadata.custom_mask, _cells(laid, lengths)))
+    take("seq_lens", batch.seq_lens)
+    laid.copies.mark()
+    return laid
+
+
+def lay_replay(backend: Any, spec_info: Any, seq_lens: torch.Tensor, seq_lens_cpu: Any) -> Laid:
+    """From the persistent buffers, right after they were filled. Raises :class:`NotCopied`."""
+    count = len(seq_lens)
+    lengths = host_lengths(seq_lens_cpu, count)
+    if lengths is None:
+        raise NotCopied("replay: expected prefix lengths on the host, found none")
+    laid = _laid(backend, spec_info, "replay", count)
+    take = laid.copies.take
+    take("qo_indptr", backend.qo_indptr[: count + 1])
+    take("kv_indptr", backend.kv_indptr[: count + 1])
+    take("kv_indices", backend.cuda_graph_kv_indices[: sum(lengths)])
+    mask = _mask_buffer(backend)
+    if mask is not None and getattr(spec_info, "custom_mask", None) is not None:
+        laid.mask_capacity = mask.numel()
+        take("mask_indptr", backend.mask_indptr[: count + 1])
+        take("custom_mask", mask[: _cells(laid, lengths)])
+    take("seq_lens", seq_lens)
+    laid.copies.mark()
+    return laid
+
+
+def add_padding(laid: Laid, buffers: Any) -> None:
+    """The rows of all captured requests as the graph will read them: input_ids, positions, out_cache_loc."""
+    count = laid.captured_bs * laid.rows
+    copies = HostCopies()
+    for name in ("input_ids", "positions", "out_cache_loc"):
+        copies.take(name, getattr(buffers, name)[:count])
+    copies.mark()
+    laid.copies.join(copies)
+    laid.padded = True
+
+
+def _laid(backend: Any, spec_info: Any, graph: str, count: int) -> Laid:
+    size = getattr(getattr(backend, "token_to_kv_pool_allocator", None), "size", None)
+    return Laid(
+        spec_info=spec_info,
+        graph=graph,
+        captured_bs=count,
+        rows=rows_of(spec_info),
+        width=getattr(backend, "num_draft_tokens", None),
+        max_extend_len=None,
+        mask_capacity=None,
+        max_context=getattr(backend, "max_context_len", None),
+        pool_size=size + 1 if isinstance(size, int) else None,  # slot 0 is the padding's
+        deterministic=getattr(backend, "enable_deterministic", None),
+    )
+
+
+def _mask_buffer(backend: Any) -> torch.Tensor | None:
+    """The persistent mask under the name that this version gives it."""
+    if hasattr(backend, "cuda_graph_custom_mask"):
+        buffer: torch.Tensor | None = backend.cuda_graph_custom_mask
+        return buffer
+    return getattr(getattr(backend, "_verify_mask", None), "buffer", None)
+
+
+def _cells(laid: Laid, lengths: list[int] | None) -> int | None:
+    """Cells that either the rows sent or the width believed in may reach."""
+    if lengths is None:
+        return None
+    widths = {laid.rows, laid.width or laid.rows}
+    return max(sum(width * (length + width) for length in lengths) for width in widths)
+
+
+def _cut(tensor: torch.Tensor, length: int | None) -> torch.Tensor:
+    return tensor if length is None else tensor[:length]

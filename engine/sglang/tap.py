@@ -1,0 +1,117 @@
+"""Tap: what the hooks of one process share. It follows one step through them and hands it to the ring.
+
+Every hook runs through :meth:`Tap.around`: the server's function is called exactly once with its own arguments, and
+whatever goes wrong on the tap's side is counted, never raised.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.sglang.control import Control
+from engine.sglang.host import HostCopies, NotCopied
+from engine.sglang.laid import Laid
+from engine.sglang.raw import TreeSource, raw_step
+from engine.sglang.ring import Ring
+from engine.sglang.verified import Ends, Verifying
+
+PENDING = 4  # layouts that may wait for their verification: a drafter's blocks are among them
+
+Before = Callable[["Tap", dict[str, Any]], Any]
+After = Callable[["Tap", Any, Any, dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Handler:
+    """What happens around one function; ``after`` gets what ``before`` returned, then the result."""
+
+    before: Before | None = None
+    after: After | None = None
+
+
+@dataclass
+class Counts:
+    """What became of the steps; written by the server's thread."""
+
+    seen: int = 0  # verifications
+    unmatched: int = 0  # verifications whose layout was not seen
+    not_taken: int = 0  # arrays beyond their bounds, lengths that the host does not know
+    errors: int = 0  # faults of the tap itself, none of which reached the server
+    last_error: str | None = None
+
+
+@dataclass
+class Tap:
+    """State of one process."""
+
+    ring: Ring = field(default_factory=Ring)
+    control: Control = field(default_factory=Control)  # replaced as a whole by the writer's thread
+    counts: Counts = field(default_factory=Counts)
+    start: Callable[[Any], None] | None = (
+        None  # called with the scheduler, or None where there is none
+    )
+    pending: deque[Laid] = field(default_factory=lambda: deque(maxlen=PENDING))
+    tree: TreeSource | None = None
+    walk: HostCopies | None = None  # of the step's acceptance before stops cut it
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the next verification is to be recorded."""
+        return self.start is None and self.control.wants(self.counts.seen)
+
+    def around(self, handler: Handler, names: tuple[str, ...]) -> Callable[..., Any]:
+        """The hook; ``names``: parameters of the watched function in order."""
+
+        def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            bound, held = self._before(handler, names, args, kwargs)
+            result = original(*args, **kwargs)
+            if bound is not None and handler.after is not None:
+                self._guarded(handler.after, held, result, bound)
+            return result
+
+        return hook
+
+    def _before(
+        self, handler: Handler, names: tuple[str, ...], args: Any, kwargs: Any
+    ) -> tuple[dict[str, Any] | None, Any]:
+        """Arguments by name and what the handler holds; no arguments where it failed."""
+        bound = {**dict(zip(names, args, strict=False)), **kwargs}
+        if handler.before is None:
+            return bound, None
+        done: list[Any] = []
+        self._guarded(lambda tap, given: done.append(handler.before(tap, given)), bound)  # type: ignore[misc]
+        return (bound, done[0]) if done else (None, None)
+
+    def _guarded(self, call: Callable[..., None], *args: Any) -> None:
+        try:
+            call(self, *args)
+        except NotCopied as reason:
+            self.counts.not_taken += 1
+            self.counts.last_error = str(reason)[:500]
+        except Exception as error:
+            self.counts.errors += 1
+            self.counts.last_error = f"{type(error).__name__}: {error}"[:500]
+
+    def take_laid(self, spec_info: Any) -> Laid | None:
+        """The latest layout of a step, once; older ones are let go."""
+        for laid in reversed(self.pending):
+            if laid.spec_info is spec_info:
+                self.pending.clear()
+                return laid
+        return None
+
+    def finish(self, step: Verifying, tree: TreeSource, ended: Ends | None) -> None:
+        """Hand over a step whose arrays have all been taken; counts it."""
+        number, self.counts.seen = self.counts.seen, self.counts.seen + 1
+        laid, self.tree, self.walk = self.take_laid(step.spec_info), None, None
+        if laid is None:
+            self.counts.unmatched += 1
+            self.counts.last_error = (
+                f"{type(step.spec_info).__name__}: expected a layout by the Triton backend before its "
+                "verification, found none (another attention backend?)"
+            )
+            return
+        self.ring.put(raw_step(number, laid, step, tree, ended))

@@ -1,0 +1,227 @@
+"""What the hooks record, against the step format's worked example written out by hand."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.checks.trace_checker import TraceChecker
+from engine.sglang.attach import attach
+from engine.sglang.handlers import HANDLERS
+from engine.step import VerifyStep
+from engine.trace import TraceFormatError, open_trace
+from tests.sglang import server_double as double
+from tests.sglang import worked
+from tests.sglang.serving import Server, verify
+from tests.sglang.worked import ints
+
+PATIENCE = 10.0
+
+
+def steps(server: Server, count: int) -> list[VerifyStep]:
+    """The recording, once so many steps are in it."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        found = []
+        with suppress(TraceFormatError, FileNotFoundError):  # not there yet
+            found = list(open_trace(server.folder))
+        if len(found) >= count:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"{count} steps were not written: {server.tap.counts}")
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[[], Server]]:
+    with double.installed() as hook_on:
+        yield lambda: Server(tmp_path, attach(tmp_path, hook_on, {}))
+
+
+def lists(arrays: Any) -> list[list[int]]:
+    return [array.tolist() for array in arrays]
+
+
+def assert_is_worked_example(step: VerifyStep) -> None:
+    request, inputs, outcome = step.requests[0], step.inputs, step.outcome
+    assert (request.rid, request.prefix_len) == ("r0", 2)
+    assert request.prefix_slots.tolist() == [7, 8]
+    assert request.tree.parents.tolist() == [-1, 0, 0, 2]
+    assert request.tree.tokens.tolist() == [5, 9, 12, 30]
+    assert inputs.input_ids[:4].tolist() == [5, 9, 12, 30]
+    assert inputs.positions[:4].tolist() == [2, 3, 3, 4]
+    assert inputs.kv_indices[:2].tolist() == [7, 8]
+    assert inputs.custom_mask[:24].tolist() == worked.mask_of(worked.MASK).int().tolist()
+    assert inputs.out_cache_loc[:4].tolist() == [20, 21, 22, 23]
+    assert lists(step.links.retrieve_next_token) == [[1, -1, 3, -1]]
+    assert lists(step.links.retrieve_next_sibling) == [[-1, 2, -1, -1]]
+    assert outcome.target_predict.tolist() == [12, 4, 30, 44]
+    assert outcome.top2[0].tolist() == [[12, 2], [13, 1]]
+    assert outcome.finite_rows.tolist() == [True] * 4
+    assert lists(outcome.accept_index) == [[0, 2, 3, -1]]
+    assert outcome.accept_length.tolist() == [3]
+    assert outcome.bonus_tokens.tolist() == [44]
+    assert lists(outcome.emitted) == [[12, 30, 44]]
+    assert step.commit.seq_lens.tolist() == [5]
+    assert lists(step.commit.kv[0].nodes) == [[0, 2, 3]]
+    assert (step.config.budget, step.config.num_draft_tokens, step.config.vocab_size) == (3, 4, 50)
+    assert step.config.eos_token_ids.tolist() == [2]
+    assert step.logits_dtype == "float32"
+
+
+def eagle_tree() -> None:
+    """Top-k 2: candidates 0 and 1 below the root, 2 … below candidate 1."""
+    import sglang.srt.speculative.eagle_utils as utils
+
+    parents = ints(-1, 1, 0)[None]
+    utils.build_tree_kernel_efficient(
+        bonus_tokens=ints(5),
+        parent_list=parents,
+        top_scores_index=ints(0, 1, 2)[None],
+        draft_tokens=ints(9, 12, 30)[None],
+        topk=2,
+    )
+
+
+def test_an_eager_step_of_eagle(serve: Callable[[], Server]) -> None:
+    server = serve()
+    eagle_tree()
+    assert server.run_eager(worked.verify_input(), worked.batch()) == "verified"
+    (step,) = steps(server, 1)
+    assert_is_worked_example(step)
+    assert step.source.graph == "eager"
+    assert (step.source.raw_bs, step.source.captured_bs) == (1, 1)
+    assert step.inputs.qo_indptr.tolist() == [0, 4]
+    assert step.inputs.mask_indptr.tolist() == [0, 24]
+    assert step.inputs.max_extend_len == 4
+    assert not TraceChecker().feed(step)
+
+
+def test_a_replay_is_read_from_the_buffers_with_its_padding(serve: Callable[[], Server]) -> None:
+    server = serve()
+    eagle_tree()
+    server.run_replay(worked.verify_input(), worked.batch(), captured=2)
+    (step,) = steps(server, 1)
+    assert_is_worked_example(step)
+    assert (step.source.graph, step.source.raw_bs, step.source.captured_bs) == ("replay", 1, 2)
+    assert step.inputs.qo_indptr.tolist() == [0, 4, 8]
+    assert step.inputs.kv_indptr.tolist() == [0, 2, 3]
+    assert step.inputs.mask_indptr.tolist() == [0, 24, 44]
+    assert step.inputs.seq_lens.tolist() == [2, 1]
+    assert step.inputs.positions.tolist() == [2, 3, 3, 4, 0, 0, 0, 0]
+    assert step.inputs.out_cache_loc.tolist() == [20, 21, 22, 23, 0, 0, 0, 0]
+    assert step.config.mask_capacity == 1024
+    assert not [f for f in TraceChecker().feed(step) if f.is_cause]
+
+
+def test_a_step_of_ngram_takes_the_tree_from_its_mask(serve: Callable[[], Server]) -> None:
+    server = serve()
+    worker = double.NGRAMWorker()
+    worker.drafts = (np.array([5, 9, 12, 30]), worked.TREE_MASK)
+    worker._prepare_draft_tokens(None)
+    spec = worked.verify_input(double.NgramVerifyInput)
+    assert server.run_eager(spec, worked.batch()) == (1, 2, 3)
+    (step,) = steps(server, 1)
+    assert_is_worked_example(step)
+
+
+def test_without_a_builder_the_tree_comes_from_the_links(serve: Callable[[], Server]) -> None:
+    server = serve()
+    server.run_eager(worked.verify_input(), worked.batch())
+    assert_is_worked_example(steps(server, 1)[0])
+
+
+def test_a_request_that_ends_leaves_the_walk_whole(serve: Callable[[], Server]) -> None:
+    server = serve()
+    server.run_eager(worked.verify_input(), worked.batch(limit=1))
+    (step,) = steps(server, 1)
+    assert lists(step.outcome.accept_index) == [[0, 2, 3, -1]]
+    assert step.outcome.emitted is None
+    assert step.commit.seq_lens is None
+    assert not TraceChecker().feed(step)
+
+
+def test_the_story_a_backend_narrower_than_the_rows(serve: Callable[[], Server]) -> None:
+    server = serve()
+    server.run_eager(worked.verify_input(), worked.batch(), width=3)
+    found = TraceChecker().feed(steps(server, 1)[0])
+    assert found[0].check == "I1"
+    assert found[0].diagnosis == "width-mismatch"
+
+
+def test_health_says_what_is_in_place_and_what_is_missing(serve: Callable[[], Server]) -> None:
+    server = serve()
+    server.run_eager(worked.verify_input(), worked.batch())
+    steps(server, 1)
+    found = server.health()
+    assert found["hooks"]
+    assert all(found["hooks"].values())
+    assert "verification of DFLASH" in found["missing"]
+    assert found["state"] == "recording"
+    header = open_trace(server.folder).header
+    assert header.model == "/models/tiny"
+    notes = json.loads(header.notes)
+    assert notes["server_args"]["api_key"] == "(left out)"
+    assert {len(each["sha256"]) for each in notes["watched"]} == {64}
+
+
+@pytest.mark.parametrize("name", [name for name in HANDLERS if name != "start"])
+def test_a_fault_in_a_hook_never_reaches_the_server(
+    serve: Callable[[], Server], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: Any) -> None:
+        raise RuntimeError("broken on purpose")
+
+    from engine.sglang.tap import Handler
+
+    monkeypatch.setitem(HANDLERS, name, Handler(broken, broken))
+    server = serve()
+    eagle_tree()
+    worker = double.NGRAMWorker()
+    worker.drafts = (np.array([5, 9, 12, 30]), worked.TREE_MASK)
+    assert worker._prepare_draft_tokens(None) is worker.drafts
+    assert server.run_eager(worked.verify_input(), worked.batch()) == "verified"
+    batch = worked.batch()
+    spec = worked.verify_input(double.NgramVerifyInput)
+    assert server.run_replay(spec, batch, captured=2) == (1, 2, 3)
+    assert batch.reqs[0].output_ids == [12, 30, 44]
+
+
+def test_an_error_of_the_server_passes_through(serve: Callable[[], Server]) -> None:
+    server = serve()
+    spec = worked.verify_input()
+    del spec.retrieve_next_token
+    with pytest.raises(AttributeError, match="retrieve_next_token"):
+        server.run_eager(spec, worked.batch())
+
+
+def test_a_version_without_the_scheduler_says_that_it_does_not_start(tmp_path: Path) -> None:
+    attach(tmp_path, lambda path, hook: None, {}, find=lambda path: None)
+    (found,) = (json.loads(p.read_text()) for p in tmp_path.glob("health.process*.json"))
+    assert found["state"] == "not started: functions are missing in this version"
+    assert {"start", "eager", "replay"} <= set(found["missing"])
+
+
+def test_a_setting_that_is_wrong_is_said_and_stops_nothing(tmp_path: Path) -> None:
+    with double.installed() as hook_on:
+        tap = attach(tmp_path, hook_on, {"DDTREE_TRACE_FORMAT": "parquet"})
+        server = Server(tmp_path, tap)
+        assert server.run_eager(worked.verify_input(), worked.batch()) == "verified"
+    assert not tap.wanted
+    (found,) = (json.loads(p.read_text()) for p in tmp_path.glob("health.process*.json"))
+    assert "'parquet' is not a valid Format" in found["state"]
+
+
+def test_another_attention_backend_is_named_as_the_likely_reason(
+    serve: Callable[[], Server],
+) -> None:
+    server = serve()
+    verify(worked.verify_input(), worked.batch())
+    assert server.tap.counts.unmatched == 1
+    assert "another attention backend?" in server.tap.counts.last_error
