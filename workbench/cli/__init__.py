@@ -28,6 +28,7 @@ COMMANDS = (
     "leak",
     "replay",
     "live",
+    "server",
     "train_drafter",
 )
 INTERRUPTED = 130

@@ -1,0 +1,47 @@
+"""``ddtree server``: what it prints, and its exit status."""
+
+from __future__ import annotations
+
+import json
+
+from typer.testing import CliRunner
+
+from tests.server.pretend import Behaviour, serve
+from workbench.cli import app
+
+
+def server(*words: str):
+    return CliRunner().invoke(app, ["server", *words])
+
+
+def test_the_same_twice() -> None:
+    with serve(Behaviour(ready_after=1)) as url:
+        done = server(url, "--generate")
+    assert done.exit_code == 0, done.output
+    assert f"{url} (tiny): 2 of 2 prompts answered the same twice" in done.stdout
+    assert "3.50 tokens a verify step, correct drafts 0:1 2:1 3:2" in done.stdout
+    assert "sglang:spec_accept_length 3.25" in done.stdout
+    assert "waiting for the server" in done.stderr
+
+
+def test_answers_that_differ() -> None:
+    with serve(Behaviour(texts=["one\x1b[31m", "on!!!!!!"])) as url:
+        done = server(url, "--prompt", "x", "--generate")
+        found = server(url, "--prompt", "x", "--json")
+    assert done.exit_code == 1, done.output
+    assert "differ first at character 2, token 2" in done.stdout
+    assert "hint: one symbol again and again (1), first '!!!!!!'" in done.stdout
+    assert "\x1b" not in done.stdout
+    assert found.exit_code == 1
+    report = json.loads(found.stdout)
+    assert report["asked"][0]["first_character"] == 2
+    assert report["asked"][0]["answers"][0]["speculation"]["verify_steps"] == 4
+
+
+def test_what_does_not_answer_is_one_line() -> None:
+    with serve(Behaviour(status={"/v1/chat/completions": 500})) as url:
+        done = server(url)
+    assert done.exit_code == 2
+    assert "expected HTTP 200, found 500" in done.stderr.splitlines()[-1]
+    assert server(url, "--patience", "0").exit_code == 2
+    assert server("file:///etc/passwd").exit_code == 2
