@@ -28,6 +28,7 @@ class Control:
     every: int = 1  # then only each so manyth
     check: bool = False  # run the checks as steps are written, and count what they find
     only_failures: bool = False  # write a step only if a check finds a fault in it
+    fingerprints: bool = False  # of KV rows, in every layer, around the move
     keep_before_failure: int = 0  # steps before a failure that are written too
 
     @property

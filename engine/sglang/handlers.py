@@ -8,9 +8,10 @@ import numpy as np
 import torch
 
 from engine.sglang import verified
+from engine.sglang.fingerprints import fingerprints
 from engine.sglang.host import HostCopies, capturing
 from engine.sglang.laid import add_padding, lay_eager, lay_replay, names_of
-from engine.sglang.raw import TreeSource
+from engine.sglang.raw import RawStep, TreeSource
 from engine.sglang.tap import Handler, Tap
 from engine.sglang.verified import Verifying
 
@@ -80,6 +81,7 @@ def _begin(tap: Tap, given: Given) -> Verifying | None:
     spec_info = given["verify_input"] if "verify_input" in given else given["self"]
     batch, logits = given["batch"], given["logits_output"]
     tap.walk = None
+    tap.release()
     if batch.forward_mode.is_idle() or capturing(batch.seq_lens):
         return None
     if not tap.wanted:
@@ -115,7 +117,27 @@ def _after_sample(tap: Tap, step: Verifying | None, result: Any, given: Given) -
     step.copies.take("accept_lens", lengths)
     step.copies.take("accept_index", index)
     step.copies.mark()
-    tap.finish(step, tap.tree or LINKS, None)
+    tap.finish(step, tap.tree or LINKS, None, hold=tap.control.fingerprints)
+
+
+def _before_move(tap: Tap, given: Given) -> RawStep | None:
+    """Fingerprints of all rows of the step that has just been verified."""
+    step = tap.held
+    if step is not None:
+        _take_fingerprints(step, "kv_before", given)
+    return step
+
+
+def _after_move(tap: Tap, step: RawStep | None, result: Any, given: Given) -> None:
+    if step is not None:
+        _take_fingerprints(step, "kv_after", given)
+    tap.release()
+
+
+def _take_fingerprints(step: RawStep, name: str, given: Given) -> None:
+    pool = given["token_to_kv_pool_allocator"].get_kvcache()
+    step.copies.take(name, fingerprints(pool, given["batch"].out_cache_loc.long()))
+    step.copies.mark()
 
 
 def _after_outside(tap: Tap, step: Verifying | None, result: Any, given: Given) -> None:
@@ -202,6 +224,7 @@ HANDLERS = {
     "sample": Handler(_begin, _after_sample),
     "dflash_verify": Handler(_begin, _after_dflash),
     "dflash_step": Handler(_before_dflash_step, _after_dflash_step),
+    "move": Handler(_before_move, _after_move),
     "outside": Handler(_begin, _after_outside),
     "greedy_walk": Handler(after=_greedy_walk),
     "ngram_walk": Handler(before=_ngram_walk),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from engine.sglang.fingerprints import committed
 from engine.sglang.raw import RawStep
 from engine.step import Commit, Float64, Int64, LayerCommit, Outcome
 
@@ -33,6 +34,8 @@ def commit_of(step: RawStep) -> Commit:
     """State after the step, where verification commits by itself; unknown where a finished request was cut."""
     lengths, new = step.ints("accept_lens"), step.ints("committed_lens")
     before = step.ints("prefix_lens")
+    if step.array("kv_after") is not None:
+        return Commit(kv=_moved(step))
     if new is None or lengths is None or before is None or step.ends is None:
         return Commit()
     count = len(step.rids)
@@ -86,6 +89,22 @@ def _emitted(step: RawStep, lengths: Int64 | None) -> tuple[Int64, ...] | None:
         if done and len(tokens) != length and not stopped:
             return None
     return tuple(own)
+
+
+def _moved(step: RawStep) -> tuple[LayerCommit, ...] | None:
+    """From the fingerprints around the move; None where the paths are not known."""
+    before, after = step.ints("kv_before"), step.ints("kv_after")
+    index, lengths = step.ints("accept_index"), step.ints("accept_lens")
+    if before is None or after is None or index is None or lengths is None:
+        return None
+    count, rows = len(step.rids), step.laid.rows
+    paths = [
+        row[: int(length)] - place * rows
+        for place, (row, length) in enumerate(
+            zip(index.reshape(count, -1), lengths.reshape(-1), strict=False)
+        )
+    ]
+    return committed(before, after, paths, rows)
 
 
 def _kv(step: RawStep, before: Int64, kept: Int64) -> tuple[LayerCommit, ...] | None:

@@ -121,6 +121,12 @@ TARGETS = (
         "dflash_step",
     ),
     Target(
+        "move of KV",
+        f"{SPECULATIVE}.spec_utils.move_accept_tokens_to_target_kvcache",
+        ("batch", "token_to_kv_pool_allocator"),
+        "move",
+    ),
+    Target(
         "walk of EAGLE before stops",
         f"{SPECULATIVE}.eagle_utils.verify_tree_greedy_func",
         ("predicts", "accept_index", "accept_token_num"),
@@ -172,8 +178,10 @@ ATTRIBUTES = (
     ),
 )
 
-# Where verification does not cut paths at a request's end, the walk itself needs no hook of its own.
+# Where verification does not cut paths at a request's end, the walk itself needs no hook of its own; where it commits
+# by itself, the request table says what was committed.
 REPLACED_BY = {
+    "move of KV": "verify",
     "walk of EAGLE before stops": "eagle_sample",
     "walk of NGRAM before stops": "eagle_sample",
     "walk of DFLASH before stops": "forward_batch_generation",

@@ -14,7 +14,7 @@ from typing import Any
 from engine.sglang.control import Control
 from engine.sglang.host import HostCopies, NotCopied
 from engine.sglang.laid import Laid
-from engine.sglang.raw import TreeSource, raw_step
+from engine.sglang.raw import RawStep, TreeSource, raw_step
 from engine.sglang.ring import Ring
 from engine.sglang.verified import Ends, Verifying
 
@@ -56,6 +56,7 @@ class Tap:
     pending: deque[Laid] = field(default_factory=lambda: deque(maxlen=PENDING))
     tree: TreeSource | None = None
     walk: HostCopies | None = None  # of the step's acceptance before stops cut it
+    held: RawStep | None = None  # waits for the move of its KV rows
 
     @property
     def wanted(self) -> bool:
@@ -103,8 +104,17 @@ class Tap:
                 return laid
         return None
 
-    def finish(self, step: Verifying, tree: TreeSource, ended: Ends | None) -> None:
-        """Hand over a step whose arrays have all been taken; counts it."""
+    def release(self) -> None:
+        """Hand over the step that waited for a move."""
+        held, self.held = self.held, None
+        if held is not None:
+            self.ring.put(held)
+
+    def finish(
+        self, step: Verifying, tree: TreeSource, ended: Ends | None, hold: bool = False
+    ) -> None:
+        """Hand over a step, or hold it for its move; counts it."""
+        self.release()
         number, self.counts.seen = self.counts.seen, self.counts.seen + 1
         laid, self.tree, self.walk = self.take_laid(step.spec_info), None, None
         if laid is None:
@@ -114,4 +124,6 @@ class Tap:
                 "verification, found none (another attention backend?)"
             )
             return
-        self.ring.put(raw_step(number, laid, step, tree, ended))
+        self.held = raw_step(number, laid, step, tree, ended)
+        if not hold:
+            self.release()

@@ -248,10 +248,10 @@ PLACES = {
 
 
 @contextmanager
-def installed() -> Iterator[Callable[[str, Any], None]]:
+def installed(places: Any = None) -> Iterator[Callable[[str, Any], None]]:
     """The double under SGLang's names; yields what puts a hook around the function at a path."""
     before, undo = dict(sys.modules), []
-    for name, members in PLACES.items():
+    for name, members in (places or PLACES).items():
         parts = name.split(".")
         for end in range(1, len(parts) + 1):
             module = ModuleType(".".join(parts[:end]))

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from engine.sglang.ring import Ring
 from engine.sglang.sink import Format, Sink, free_place
 from engine.sglang.tap import Tap
 from engine.step import VerifyStep
-from engine.trace import TraceHeader, open_trace
+from engine.trace import TraceFormatError, TraceHeader, open_trace
 from tests.factories import example_step
 from tests.sglang.raw_steps import worked_raw
 
@@ -31,7 +32,7 @@ PATIENCE = 30.0
 def test_a_killed_process_loses_no_complete_step(tmp_path: Path, form: str) -> None:
     child = subprocess.Popen([sys.executable, "-m", "tests.sglang.child", str(tmp_path), form])
     try:
-        before = wait_for_bytes(tmp_path, 40_000)
+        before = wait_for_steps(tmp_path, 20)
     finally:
         os.kill(child.pid, signal.SIGKILL)
         child.wait()
@@ -39,19 +40,20 @@ def test_a_killed_process_loses_no_complete_step(tmp_path: Path, form: str) -> N
     if form == "jsonl":
         cut_half_line(part)
     steps = list(open_trace(part))
-    assert part.stat().st_size >= before - 20_000
-    assert len(steps) > 5
+    assert len(steps) >= before
     numbers = [step.step for step in steps]
-    assert numbers == sorted(numbers)
+    assert numbers == sorted(set(numbers))
     assert steps[-1].outcome.bonus_tokens.tolist() == [44]
 
 
-def wait_for_bytes(folder: Path, size: int) -> int:
+def wait_for_steps(folder: Path, count: int) -> int:
+    """Complete steps that a reader has seen, once there are so many."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
-        found = sum(p.stat().st_size for p in folder.glob("rank0.*") if "header" not in p.name)
-        if found > size:
-            return found
+        with suppress(TraceFormatError, FileNotFoundError):  # a line half written
+            found = len(list(open_trace(folder)))
+            if found >= count:
+                return found
         time.sleep(0.05)
     raise AssertionError("the child wrote nothing")
 

@@ -35,7 +35,7 @@ def steps(server: Server, count: int) -> list[VerifyStep]:
         if len(found) >= count:
             return found
         time.sleep(0.02)
-    raise AssertionError(f"{count} steps were not written: {server.tap.counts}")
+    raise AssertionError(f"{count} steps were not written: {server.tap}")
 
 
 @pytest.fixture

@@ -44,7 +44,8 @@ def _fetched(version: str) -> tuple[Path, str]:
     folder = cache_folder() / "sglang-source" / version
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
-        if (folder / DONE).exists():
+        done = folder / DONE  # names what was taken out: a longer list fetches again
+        if done.exists() and done.read_text() == "\n".join(WANTED):
             return folder, ""
         folder.mkdir(exist_ok=True)
         try:
@@ -52,7 +53,7 @@ def _fetched(version: str) -> tuple[Path, str]:
         except (OSError, subprocess.TimeoutExpired, zipfile.BadZipFile) as error:
             reason = str(error)
         if not reason:
-            (folder / DONE).touch()
+            done.write_text("\n".join(WANTED))
     return folder, reason
 
 
