@@ -136,11 +136,9 @@ def _place(faulty: Faulty, finding: Finding) -> dict[str, str]:
 
 
 def _draw_agreement(state: LiveState) -> None:
-    agreement = state.agreement
-    if len(agreement.ranks) < 2:
-        return
-    level = Level.FAULT if agreement.apart else Level.CLEAN
-    draw_line(Headline(level, agreement.sentence))
+    for agreement in state.agreements:
+        level = Level.FAULT if agreement.apart else Level.CLEAN
+        draw_line(Headline(level, agreement.sentence))
 
 
 def _draw_findings(state: LiveState, newest: list[Finding]) -> None:

@@ -41,7 +41,7 @@ def rank_table(rows: tuple[RankRow, ...]) -> list[dict[str, Any]]:
     """One row a rank, as the page's table shows it."""
     return [
         {
-            "rank": "?" if row.rank is None else str(row.rank),
+            "rank": "?" if row.rank is None else f"{_foreign(row.group)} {row.rank}".strip(),
             "state": f"{SYMBOLS[row.state]} {row.state}",
             "steps": row.steps,
             "last step": row.last_step,
@@ -61,7 +61,8 @@ def rank_table(rows: tuple[RankRow, ...]) -> list[dict[str, Any]]:
 
 def notes_of(row: RankRow) -> str:
     """What is missing or wrong."""
-    parts = [f"missing: {', '.join(row.missing)}"] if row.missing else []
+    parts = [row.stopped] if row.stopped else []
+    parts += [f"missing: {', '.join(row.missing)}"] if row.missing else []
     parts += [f"last error: {row.last_error}"] if row.last_error else []
     parts += [row.problem] if row.problem else []
     return _foreign("; ".join(parts))

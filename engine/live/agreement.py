@@ -21,6 +21,7 @@ Views = dict[int, Mapping[str, View]]  # rank -> request id -> view
 class Agreement:
     """How the ranks stand. ``apart``: each rank that differs, with its first difference."""
 
+    group: str = ""  # of ranks, where the server has several
     ranks: tuple[int, ...] = ()  # that were compared
     steps: int = 0  # compared
     newest: int | None = None  # step number
@@ -29,6 +30,10 @@ class Agreement:
     @property
     def sentence(self) -> str:
         """``ranks 0-6 agree, rank 7 differs at step 14: predict, row 9``."""
+        return f"{self.group}: {self._said}" if self.group else self._said
+
+    @property
+    def _said(self) -> str:
         if len(self.ranks) < 2:
             return "no step of several ranks yet, so nothing is compared"
         differing = {rank for rank, _ in self.apart}
@@ -55,7 +60,8 @@ class Agreement:
 class Comparer:
     """Holds the records of the newest steps until the ranks that are expected have brought theirs."""
 
-    def __init__(self) -> None:
+    def __init__(self, group: str = "") -> None:
+        self._group = group
         self._views: dict[int, Views] = {}
         self._compared: dict[int, int] = {}  # step -> ranks that were compared
         self._told: dict[int, set[tuple[int, str | None]]] = {}  # step -> (rank, request)
@@ -68,7 +74,7 @@ class Comparer:
         """How the ranks stand now."""
         apart = tuple((rank, self._first[rank]) for rank in sorted(self._first))
         newest = self._newest if self._steps else None
-        return Agreement(tuple(sorted(self._ranks)), self._steps, newest, apart)
+        return Agreement(self._group, tuple(sorted(self._ranks)), self._steps, newest, apart)
 
     def add(self, step: int, rank: int, views: Mapping[str, View]) -> None:
         """Take in what a rank says of a step."""

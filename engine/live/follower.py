@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 from engine.checks.context import StepContext
 from engine.checks.finding import Finding, Verdict
 from engine.checks.rank_views import views_of
 from engine.live.agreement import Comparer
-from engine.live.health import rank_of
-from engine.live.heartbeat import SILENT, Heartbeat, state_of
+from engine.live.heartbeat import SILENT, Heartbeat
+from engine.live.names import TraceName, health_of, trace_name
 from engine.live.rank import RankFollower
+from engine.live.rows import rank_rows
 from engine.live.source import Directory, FileInfo
-from engine.live.state import Cause, Faulty, LiveState, RankRow
-from engine.trace.writer import SUFFIX
+from engine.live.state import Cause, Faulty, LiveState
 
 STEPS = 64  # of one file that one poll reads
 SECONDS = 1.0  # after which a poll ends, whatever is left
@@ -38,10 +37,11 @@ class Follower:
     ) -> None:
         self.directory = Directory(url)
         self._clock, self._wall = clock, wall
-        self._files: dict[str, RankFollower] = {}
-        self._beats: dict[int, Heartbeat] = {}
-        self._owners: dict[int, RankFollower] = {}  # the newest file of each rank
-        self._comparer = Comparer()
+        self._series: dict[tuple[str, str], RankFollower] = {}  # (group, series)
+        self._beats: dict[str, Heartbeat] = {}  # by name
+        self._starts: dict[str, int] = {}  # of each group: the server's newest start
+        self._owners: dict[tuple[str, int], RankFollower] = {}  # (group, rank): its newest series
+        self._comparers: dict[str, Comparer] = {}  # of each group
         self._causes: dict[tuple[str, str | None, Verdict], Cause] = {}
         self._faulty: Faulty | None = None
         self._events: list[str] = []
@@ -56,49 +56,65 @@ class Follower:
             self._read()
         except OSError as error:
             self._problem = str(error)
-        heard = [f.rank for f in self._heard() if f.rank is not None]
-        self._tell(self._comparer.compare(heard))
+        heard = self._heard()
+        for group, comparer in self._comparers.items():
+            self._tell(
+                comparer.compare(f.rank for (g, _), f in heard if g == group and f.rank is not None)
+            )
         return self._state()
 
     def settle(self) -> LiveState:
         """Compare what still waits for ranks that may never bring it."""
         self._events, self._findings = [], []
-        self._tell(self._comparer.compare(()))
+        for comparer in self._comparers.values():
+            self._tell(comparer.compare(()))
         return self._state()
 
     def _list(self) -> None:
-        listed = self.directory.files()
-        for info in listed:
-            if info.name.endswith(SUFFIX):
-                self._look_at_trace(info)
-            else:
-                self._look_at_health(info)
-        gone = set(self._files) - {info.name for info in listed}
-        for name in sorted(gone):
-            self._events.append(f"{name} is gone")
-            del self._files[name]
-        self._owners = {r: f for r, f in self._owners.items() if f.name not in gone}
+        parts: dict[tuple[str, str], list[FileInfo]] = {}
+        for info in self._newest_start(self.directory.files()):
+            name = trace_name(info.name)
+            parts.setdefault((name.group, name.series), []).append(info)
+        for key in [key for key in self._series if key not in parts]:
+            self._events.append(f"{self._series.pop(key).name} is gone")
+        self._owners = {k: f for k, f in self._owners.items() if f in self._series.values()}
+        for key, infos in parts.items():
+            self._look_at_trace(key, infos)
 
-    def _look_at_trace(self, info: FileInfo) -> None:
-        follower = self._files.get(info.name)
+    def _newest_start(self, infos: list[FileInfo]) -> list[FileInfo]:
+        """Traces of each group's newest start; health files are looked at on the way."""
+        named: list[tuple[TraceName, FileInfo]] = []
+        for info in infos:
+            if info.name.rpartition("/")[2].startswith("health"):
+                self._look_at_health(info)
+            else:
+                named.append((trace_name(info.name), info))
+        for name, _ in named:
+            if name.start > self._starts.setdefault(name.group, name.start):
+                self._starts[name.group] = name.start
+                self._comparers.pop(name.group, None)
+        return [info for name, info in named if name.start == self._starts[name.group]]
+
+    def _look_at_trace(self, key: tuple[str, str], infos: list[FileInfo]) -> None:
+        follower = self._series.get(key)
         if follower is None:
-            self._files[info.name] = RankFollower(
-                self.directory, info, self._clock, self._age(info)
+            self._series[key] = RankFollower(
+                self.directory, infos, self._clock, self._age(infos[-1])
             )
-            self._events.append(f"{info.name} appeared")
+            self._events.append(f"{infos[0].name} appeared")
             return
-        changed = follower.look(info)
+        changed = follower.look(infos)
         if changed is not None:
             self._events.append(changed)
-            self._comparer = Comparer()
+            self._comparers.pop(key[0], None)
 
     def _look_at_health(self, info: FileInfo) -> None:
-        rank = rank_of(info.name)
-        if rank is None:
-            return
-        if rank not in self._beats:
-            self._beats[rank] = Heartbeat(self.directory, info, self._clock, self._age(info))
-        self._beats[rank].look(info)
+        beat = self._beats.get(info.name)
+        if beat is None:
+            beat = Heartbeat(self.directory, info, self._clock, self._age(info))
+            beat.place = health_of(info.name)
+            self._beats[info.name] = beat
+        beat.look(info)
 
     def _age(self, info: FileInfo) -> float:
         """Seconds since a file that is seen for the first time was written."""
@@ -108,32 +124,32 @@ class Follower:
         """Some steps of each file in turn, so that ranks stay side by side."""
         until = self._clock() + SECONDS
         for _ in range(STEPS):
-            moved = [self._read_one(follower) for follower in list(self._files.values())]
+            moved = [self._read_one(key[0], f) for key, f in list(self._series.items())]
             if not any(moved) or self._clock() > until:
                 return
 
-    def _read_one(self, follower: RankFollower) -> bool:
+    def _read_one(self, group: str, follower: RankFollower) -> bool:
         context = follower.take() if follower.behind else None
         if context is None:
             return False
         step = context.step
-        if self._owns(follower, step.rank) and step.world_size > 1:
-            self._comparer.add(step.step, step.rank, views_of(context))
+        if self._owns(group, follower, step.rank) and step.world_size > 1:
+            comparer = self._comparers.setdefault(group, Comparer(group))
+            comparer.add(step.step, step.rank, views_of(context))
         self._tell(context.found)
         self._note_faulty(follower, context)
         return True
 
-    def _owns(self, follower: RankFollower, rank: int) -> bool:
-        """Whether this is the newest file of the rank; where it is newly so, the server was started again."""
-        owner = self._owners.setdefault(rank, follower)
-        if owner is not follower and _newness(follower) > _newness(owner):
+    def _owns(self, group: str, follower: RankFollower, rank: int) -> bool:
+        """Whether this is the rank's newest series; where it is newly so, the server was started again."""
+        owner = self._owners.setdefault((group, rank), follower)
+        if owner is not follower and follower.newness > owner.newness:
             owner.superseded = True
-            self._owners[rank] = follower
-            self._comparer = Comparer()
+            self._owners[group, rank] = owner = follower
+            self._comparers.pop(group, None)
             self._events.append(f"rank {rank} goes on in {follower.name}")
-        elif owner is not follower:
-            follower.superseded = True
-        return self._owners[rank] is follower
+        follower.superseded = owner is not follower
+        return owner is follower
 
     def _tell(self, findings: list[Finding]) -> None:
         for finding in findings:
@@ -151,80 +167,28 @@ class Follower:
             cause = next((finding for finding in faults if finding.is_cause), faults[0])
             self._faulty = Faulty(follower.name, follower.path, cause)
 
-    def _heard(self) -> list[RankFollower]:
-        """Files that are still written to."""
+    def _heard(self) -> list[tuple[tuple[str, str], RankFollower]]:
+        """Series that are still written to."""
         now = self._clock()
         return [
-            follower
-            for follower in self._files.values()
+            (key, follower)
+            for key, follower in self._series.items()
             if not follower.ended and not follower.problem and now - follower.last_at <= SILENT
         ]
 
     def _state(self) -> LiveState:
-        newest = max((f.last_step for f in self._heard()), default=-1)
-        rows = [
-            self._row(f, self._beats.get(-1 if f.rank is None else f.rank), newest)
-            for f in self._files.values()
-        ]
-        traced = {follower.rank for follower in self._files.values()}
-        rows += [
-            self._row(None, beat, newest, rank)
-            for rank, beat in self._beats.items()
-            if rank not in traced
-        ]
-        rows.sort(key=lambda row: (row.rank is None, row.rank or 0, row.name))
+        newest: dict[str, int] = {}
+        for (group, _), follower in self._heard():
+            newest[group] = max(newest.get(group, -1), follower.last_step)
+        agreements = [self._comparers[group].state for group in sorted(self._comparers)]
         return LiveState(
-            self.directory.url,
-            tuple(rows),
-            self._comparer.state,
-            tuple(self._causes.values()),
-            self._faulty,
-            any(follower.behind for follower in self._files.values()),
-            self._problem,
-            tuple(self._events),
-            tuple(self._findings),
+            url=self.directory.url,
+            ranks=rank_rows(self._series, self._beats.values(), newest, self._clock()),
+            agreements=tuple(agreement for agreement in agreements if len(agreement.ranks) > 1),
+            causes=tuple(self._causes.values()),
+            newest_faulty=self._faulty,
+            behind=any(follower.behind for follower in self._series.values()),
+            problem=self._problem,
+            events=tuple(self._events),
+            findings=tuple(self._findings),
         )
-
-    def _row(
-        self,
-        follower: RankFollower | None,
-        beat: Heartbeat | None,
-        newest: int,
-        rank: int | None = None,
-    ) -> RankRow:
-        now, state = self._clock(), state_of(follower, beat, newest=newest, now=self._clock())
-        told = {} if beat is None else _told(beat)
-        if follower is None:
-            assert beat is not None
-            return RankRow(beat.name, None, rank, state, problem=beat.health.problem, **told)
-        return RankRow(
-            follower.name,
-            follower.path,
-            follower.rank,
-            state,
-            follower.steps,
-            follower.last_step if follower.steps else None,
-            follower.steps_a_second(),
-            follower.acceptance,
-            now - follower.last_at,
-            problem=follower.problem or (beat.health.problem if beat is not None else None),
-            faults=follower.faults,
-            **told,
-        )
-
-
-def _newness(follower: RankFollower) -> tuple[float, str]:
-    return follower.info.modified or 0.0, follower.name
-
-
-def _told(beat: Heartbeat) -> dict[str, Any]:
-    """What the health file says, as fields of a row."""
-    health = beat.health
-    return {
-        "seen": health.seen,
-        "written": health.written,
-        "dropped": health.dropped,
-        "hooks": None if health.hooks is None else len(health.hooks),
-        "missing": health.missing or (),
-        "last_error": health.last_error,
-    }

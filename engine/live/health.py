@@ -30,6 +30,7 @@ class Health:
     written: int | None = None
     dropped: int | None = None
     last_error: str | None = None
+    stopped: str | None = None  # why it does not record, in its own words
     problem: str | None = None  # why the file could not be read
 
 
@@ -45,9 +46,12 @@ def health_from_bytes(data: bytes) -> Health:
         return Health(problem="expected an object, found another value")
     inner = told.get("steps")
     facts = {**(inner if isinstance(inner, dict) else {}), **told}
+    hooks = _first(facts, HOOKS)
+    state = _text(facts.get("state"))
     return Health(
-        hooks=_names(_first(facts, HOOKS)),
-        missing=_names(_first(facts, MISSING)),
+        hooks=_names(hooks),
+        missing=_missing(_first(facts, MISSING), hooks),
+        stopped=None if state == "recording" else state,
         seen=_count(_first(facts, SEEN)),
         written=_count(_first(facts, WRITTEN)),
         dropped=_count(_first(facts, DROPPED)),
@@ -55,21 +59,26 @@ def health_from_bytes(data: bytes) -> Health:
     )
 
 
-def rank_of(name: str) -> int | None:
-    """The rank that a health file's name tells."""
-    digits = name.removeprefix("health-").removesuffix(".json")
-    return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) <= 6 else None
-
-
 def _first(facts: dict[str, Any], names: tuple[str, ...]) -> Any:
     return next((facts[name] for name in names if facts.get(name) is not None), None)
 
 
 def _names(value: Any) -> tuple[str, ...] | None:
-    """A list of texts, or the keys of an object."""
-    if not isinstance(value, list | dict):
+    """A list of texts, or the keys of an object whose values are not false."""
+    if isinstance(value, dict):
+        value = [name for name, there in value.items() if there]
+    if not isinstance(value, list):
         return None
-    return tuple(str(name)[:MAX_TEXT] for name in list(value)[:MAX_NAMES])
+    return tuple(str(name)[:MAX_TEXT] for name in value[:MAX_NAMES])
+
+
+def _missing(value: Any, hooks: Any) -> tuple[str, ...] | None:
+    """What is named as missing, and hooks that are told not to be in place."""
+    away = (
+        [name for name, there in hooks.items() if there is False] if isinstance(hooks, dict) else []
+    )
+    named = _names(value)
+    return named if not away else (*(named or ()), *(_names(away) or ()))
 
 
 def _count(value: Any) -> int | None:

@@ -20,6 +20,7 @@ class Heartbeat:
         self, directory: Directory, info: FileInfo, clock: Callable[[], float], age: float
     ):
         self._directory, self._clock, self.name = directory, clock, info.name
+        self.place: tuple[str, int] | None = None  # group and rank, as far as the name tells
         self.health = Health()
         self._seen: tuple[FileInfo, bytes] | None = None
         self.renewed_at = clock() - age
@@ -57,6 +58,8 @@ def state_of(
         return RankState.UNREADABLE
     if follower is not None and follower.ended:
         return RankState.ENDED
+    if beat is not None and beat.health.stopped is not None:
+        return RankState.STOPPED
     if beat is not None and beat.health.missing:
         return RankState.HOOK_MISSING
     quiet = follower is None or now - follower.last_at > SILENT

@@ -6,6 +6,7 @@ again. Nothing is ever written there.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,14 +19,15 @@ from engine.trace.writer import SUFFIX
 
 CHUNK = 4 << 20  # bytes that are read ahead
 CONNECT = 10.0  # seconds
-HEALTH = ("health-", ".json")
+HEALTH = re.compile(r"health[-.].+\.json")
+FOLDER = re.compile(r"again\d{1,4}|(?:dp|pp)\d{1,4}(?:-pp\d{1,4})?")  # that the tap makes
 
 
 @dataclass(frozen=True)
 class FileInfo:
     """One file as the directory lists it."""
 
-    name: str
+    name: str  # with the folders inside the directory
     size: int  # bytes
     modified: float | None  # seconds since 1970; None: the file system does not say
     identity: str  # changes where another file took the name, as far as the file system tells
@@ -50,15 +52,22 @@ class Directory:
         self._local = "file" in _protocols(self._system)
 
     def files(self) -> list[FileInfo]:
-        """Traces and health files, by name. Raises ``OSError``."""
+        """Traces and health files, by name, those in folders of groups and of later starts too. Raises ``OSError``."""
         with self._told():
             self._system.invalidate_cache()
-            listed = self._system.ls(self._path, detail=True)
-            found = [_info(entry) for entry in listed if entry.get("type") == "file"]
-        found = sorted((f for f in found if is_followed(f.name)), key=lambda f: f.name)
+            found = sorted(self._listed("", deeper=2), key=lambda info: info.name)
         if len(found) > MAX_FILES:
             raise OSError(f"{self.url}: expected at most {MAX_FILES} files, found {len(found)}")
         return found
+
+    def _listed(self, folder: str, deeper: int) -> Iterator[FileInfo]:
+        for entry in self._system.ls(self._join(folder) if folder else self._path, detail=True):
+            name = str(entry["name"]).rstrip("/").rpartition("/")[2]
+            inside = f"{folder}/{name}" if folder else name
+            if entry.get("type") == "file" and is_followed(name):
+                yield _info(inside, entry)
+            elif entry.get("type") == "directory" and deeper and FOLDER.fullmatch(name):
+                yield from self._listed(inside, deeper - 1)
 
     def read(self, name: str, offset: int, length: int) -> bytes:
         """At most ``length`` bytes of a file. Raises ``OSError``."""
@@ -112,11 +121,10 @@ class GrowingBytes:
 
 def is_followed(name: str) -> bool:
     """Whether a file is a trace or a health file."""
-    return name.endswith(SUFFIX) or (name.startswith(HEALTH[0]) and name.endswith(HEALTH[1]))
+    return name.endswith((SUFFIX, ".jsonl")) or bool(HEALTH.fullmatch(name))
 
 
-def _info(entry: dict[str, Any]) -> FileInfo:
-    name = str(entry["name"]).rstrip("/").rpartition("/")[2]
+def _info(name: str, entry: dict[str, Any]) -> FileInfo:
     modified = next((entry[k] for k in ("mtime", "LastModified", "created") if entry.get(k)), None)
     identity = str(entry.get("ino", ""))
     return FileInfo(name, int(entry.get("size") or 0), _seconds(modified), identity)

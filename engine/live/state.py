@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ class RankState(StrEnum):
     """What a rank does, most urgent first."""
 
     UNREADABLE = "unreadable"
+    STOPPED = "stopped"  # by its own word it does not record
     HOOK_MISSING = "hook missing"
     SILENT = "silent"
     DROPPING = "dropping"
@@ -28,6 +29,7 @@ class RankState(StrEnum):
 # Told with the word, so that colour alone never says it.
 SYMBOLS: Mapping[RankState, str] = {
     RankState.UNREADABLE: "✖",
+    RankState.STOPPED: "⊘",
     RankState.HOOK_MISSING: "⚠",
     RankState.SILENT: "◌",
     RankState.DROPPING: "▼",
@@ -42,8 +44,9 @@ SYMBOLS: Mapping[RankState, str] = {
 class RankRow:
     """One rank. None: not known."""
 
-    name: str  # of the file; of the health file where there is no trace
+    name: str  # of the part that is read; of the health file where there is no trace
     path: Path | None  # where it lies on this machine
+    group: str  # of ranks, where the server has several
     rank: int | None
     state: RankState
     steps: int = 0  # read
@@ -57,6 +60,7 @@ class RankRow:
     hooks: int | None = None  # in place
     missing: tuple[str, ...] = ()
     last_error: str | None = None
+    stopped: str | None = None  # why it does not record, in its own words
     problem: str | None = None  # what could not be read
     faults: int = 0  # faulty steps
 
@@ -88,7 +92,7 @@ class LiveState:
 
     url: str
     ranks: tuple[RankRow, ...] = ()
-    agreement: Agreement = field(default_factory=Agreement)
+    agreements: tuple[Agreement, ...] = ()  # of each group of ranks
     causes: tuple[
         Cause, ...
     ] = ()  # those that no earlier finding explains, in order of their first
@@ -123,7 +127,7 @@ class LiveState:
             "directory": self.url,
             "steps": self.steps,
             "ranks": [_row_json(row) for row in self.ranks],
-            "agreement": self.agreement.sentence,
+            "agreement": [agreement.sentence for agreement in self.agreements],
             "causes": [_cause_json(cause) for cause in self.causes],
             "newest_faulty": None
             if self.newest_faulty is None

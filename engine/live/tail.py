@@ -1,14 +1,18 @@
-"""ArrowTail: steps of a growing Arrow file one after the other, each forgotten once it was handed out."""
+"""Steps of a growing file one after the other, each forgotten once it was handed out: Arrow and JSON lines."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Protocol
 
 from engine.step import VerifyStep
 from engine.trace import limits
 from engine.trace.arrow_file import ArrowFile
-from engine.trace.errors import FieldProblem
+from engine.trace.errors import FieldProblem, TraceFormatError
 from engine.trace.ipc import END_OF_STREAM, RECORD_BATCH, Bytes, Frame, next_frame
+from engine.trace.json_codec import loads
+
+FIRST_READ = 1 << 16  # bytes of a JSON line
 
 
 def has_schema(source: Bytes) -> bool:
@@ -19,6 +23,65 @@ def has_schema(source: Bytes) -> bool:
         )
     except FieldProblem as problem:
         raise problem.at("", None) from None
+
+
+class Tail(Protocol):
+    """``take()`` until it returns None; again when the source has grown."""
+
+    @property
+    def offset(self) -> int:
+        """Bytes that were read."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the writer closed the file."""
+
+    def take(self) -> VerifyStep | None:
+        """The next step, None where no complete one is there. Raises ``TraceFormatError``, ``OSError``."""
+
+
+def tail_of(path: Path, source: Bytes) -> Tail | None:
+    """By the file's name; None where its beginning is not there yet. Raises ``TraceFormatError``."""
+    if path.name.endswith(".jsonl"):
+        return JsonlTail(path, source)
+    return ArrowTail(path, source) if has_schema(source) else None
+
+
+class JsonlTail:
+    """JSON lines, each step one line; a file of them is never closed."""
+
+    ended = False
+
+    def __init__(self, path: Path, source: Bytes) -> None:
+        self.offset, self._line = 0, 0
+        self._path, self._source = path, source
+
+    def take(self) -> VerifyStep | None:
+        """The next line that is complete and not blank. Raises ``TraceFormatError``, ``OSError``."""
+        while (data := self._next_line()) is not None:
+            self.offset, self._line = self.offset + len(data), self._line + 1
+            if data.strip():
+                try:
+                    return loads(data.decode().strip(), f"{self._path}:{self._line}")
+                except UnicodeDecodeError:
+                    where = (str(self._path), self._line)
+                    raise TraceFormatError("expected UTF-8, found other bytes", *where) from None
+        return None
+
+    def _next_line(self) -> bytes | None:
+        """With its newline."""
+        size = FIRST_READ
+        while True:
+            data = self._source.read(self.offset, size)
+            end = data.find(b"\n")
+            if end >= 0:
+                return data[: end + 1]
+            if size > limits.MAX_LINE_BYTES:
+                problem = f"expected at most {limits.MAX_LINE_BYTES} bytes a line, found more"
+                raise TraceFormatError(problem, str(self._path), self._line + 1)
+            if len(data) < size:
+                return None
+            size *= 4
 
 
 class ArrowTail(ArrowFile):

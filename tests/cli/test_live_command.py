@@ -64,7 +64,7 @@ def test_json_is_one_object_an_update(ranks: Ranks) -> None:
     updates = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(updates) >= 2
     assert updates[-1]["steps"] == 142
-    assert updates[-1]["agreement"].endswith("rank 1 differs at step 70: predict, row 19")
+    assert updates[-1]["agreement"][0].endswith("rank 1 differs at step 70: predict, row 19")
     found = [f for update in updates for f in update["findings"] if f["check"] == "I19"]
     assert len(found) == 1
 

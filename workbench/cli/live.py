@@ -145,7 +145,7 @@ class Lines:
                 yield said
             self._ranks[row.name] = said
         yield from self._new_causes(state)
-        apart = state.agreement.sentence if state.agreement.apart else ""
+        apart = "; ".join(each.sentence for each in state.agreements if each.apart)
         if apart != self._agreement:
             yield apart or "ranks are compared anew"
         self._agreement = apart
@@ -163,8 +163,9 @@ def rank_words(row) -> str:
     """``● rank 3 recording``, and what is missing or wrong; nothing that changes with every step."""
     from engine.live.state import SYMBOLS
 
-    who = row.name if row.rank is None else f"rank {row.rank}"
+    who = row.name if row.rank is None else f"{row.group} rank {row.rank}".strip()
     parts = [f"{SYMBOLS[row.state]} {who} {row.state}"]
+    parts += [row.stopped] if row.stopped else []
     parts += [f"missing {', '.join(row.missing)}"] if row.missing else []
     parts += [f"last error: {row.last_error}"] if row.last_error else []
     parts += [row.problem] if row.problem else []
@@ -185,8 +186,8 @@ def table_lines(state: LiveState) -> list[str]:
             rank_words(row) for row in state.ranks if row.missing or row.problem or row.last_error
         ]
         lines += ["", *(f"  {note}" for note in notes)] if notes else []
-    if len(state.agreement.ranks) > 1:
-        lines += ["", f"  {state.agreement.sentence}"]
+    if state.agreements:
+        lines += ["", *(f"  {agreement.sentence}" for agreement in state.agreements)]
     for cause in state.causes:
         count = "1 finding" if cause.count == 1 else f"{cause.count} findings"
         times = f"{count}, steps {cause.first.step} … {cause.last.step}"
@@ -220,7 +221,7 @@ def _row(row) -> str:
         text = "-" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
         return text.rjust(width)
 
-    who = "?" if row.rank is None else str(row.rank)
+    who = "?" if row.rank is None else f"{row.group} {row.rank}".strip()
     return (
         f"  {SYMBOLS[row.state]} {who:>4}  {row.state:12}{cell(row.steps, 7)}{cell(row.last_step, 11)}"
         f"{cell(row.steps_a_second, 9)}{cell(row.acceptance, 10)}{cell(row.written, 9)}{cell(row.dropped, 9)}"
