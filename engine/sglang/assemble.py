@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from engine.sglang.laid import cells_of
 from engine.sglang.outcome import commit_of, outcome_of
 from engine.sglang.raw import RawStep
 from engine.sglang.trees import links_within, parents_of
@@ -17,6 +18,7 @@ from engine.step import (
     Request,
     Source,
     TreeRecord,
+    UInt8,
     VerifyStep,
 )
 
@@ -130,22 +132,40 @@ def _inputs(step: RawStep) -> Inputs:
         _first(step.ints(name), count * rows) for name in (names if padded else own)
     )
     kv_indptr = _first(step.ints("kv_indptr"), count + 1)
-    kv_indices = step.ints("kv_indices")
-    if kv_indices is not None and kv_indptr is not None:
-        kv_indices = kv_indices[: max(0, int(kv_indptr[-1]))]
-    mask = step.array("custom_mask")
+    mask = _mask(step, count)
     return Inputs(
         input_ids=ids,
         positions=positions,
         seq_lens=_first(step.ints("seq_lens"), count),
         qo_indptr=_first(step.ints("qo_indptr"), count + 1),
         kv_indptr=kv_indptr,
-        kv_indices=kv_indices,
+        kv_indices=_kv_indices(step, kv_indptr),
         max_extend_len=step.laid.max_extend_len,
         mask_indptr=_first(step.ints("mask_indptr"), count + 1),
-        custom_mask=None if mask is None else mask.reshape(-1).astype(np.uint8),
+        custom_mask=mask,
         out_cache_loc=slots,
     )
+
+
+def _kv_indices(step: RawStep, kv_indptr: Int64 | None) -> Int64 | None:
+    """As far as ``kv_indptr`` says; None where the copy had to end before that."""
+    found = step.ints("kv_indices")
+    if found is None or kv_indptr is None:
+        return found
+    used = max(0, int(kv_indptr[-1]))
+    return None if step.laid.blind and used > len(found) else found[:used]
+
+
+def _mask(step: RawStep, count: int) -> UInt8 | None:
+    """Cells that are used; None where the copy had to end before that."""
+    found, lengths = step.array("custom_mask"), step.ints("seq_lens")
+    if found is None:
+        return None
+    mask = found.reshape(-1).astype(np.uint8)
+    if lengths is None:
+        return mask
+    used = cells_of(step.laid, lengths[:count].tolist())
+    return None if step.laid.blind and used > len(mask) else mask[:used]
 
 
 def _first(array: Int64 | None, count: int) -> Int64 | None:

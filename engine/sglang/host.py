@@ -33,6 +33,7 @@ class HostCopies:
             return
         target = torch.empty(source.shape, dtype=source.dtype, pin_memory=True)
         target.copy_(source.detach(), non_blocking=True)
+        source.record_stream(torch.cuda.current_stream())  # may be freed and reused on another one
         self.arrays[name] = target
 
     def mark(self) -> None:

@@ -13,6 +13,8 @@ import torch
 
 from engine.sglang.host import HostCopies, NotCopied
 
+BLIND_BYTES = 4 << 20  # of an array whose length only the device knows
+
 
 @dataclass
 class Laid:
@@ -29,6 +31,7 @@ class Laid:
     pool_size: int | None
     deterministic: bool | None
     rids: tuple[str, ...] | None = None  # where the forward batch knows them
+    blind: bool = False  # whether the host knew no lengths: arrays were cut at ``BLIND_BYTES``
     padded: bool = False  # whether ``copies`` holds the rows of padded requests too
     copies: HostCopies = field(default_factory=HostCopies)
 
@@ -60,11 +63,12 @@ def lay_eager(backend: Any, batch: Any) -> Laid:
     metadata, count = backend.forward_metadata, len(batch.req_pool_indices)
     lengths = host_lengths(getattr(batch, "seq_lens_cpu", None), count)
     laid = _laid(backend, batch.spec_info, "eager", count)
+    laid.blind = lengths is None
     laid.max_extend_len, laid.rids = metadata.max_extend_len, names_of(batch)
     take = laid.copies.take
     take("qo_indptr", metadata.qo_indptr)
     take("kv_indptr", metadata.kv_indptr)
-    take("kv_indices", _cut(metadata.kv_indices, None if lengths is None else sum(lengths)))
+    take("kv_indices", _cut(metadata.kv_indices, _total(lengths)))
     if metadata.custom_mask is not None:
         take("mask_indptr", metadata.mask_indptr)
         take("custom_mask", _cut(metadata.custom_mask, _cells(laid, lengths)))
@@ -77,18 +81,17 @@ def lay_replay(backend: Any, spec_info: Any, seq_lens: torch.Tensor, seq_lens_cp
     """From the persistent buffers, right after they were filled. Raises :class:`NotCopied`."""
     count = len(seq_lens)
     lengths = host_lengths(seq_lens_cpu, count)
-    if lengths is None:
-        raise NotCopied("replay: expected prefix lengths on the host, found none")
     laid = _laid(backend, spec_info, "replay", count)
+    laid.blind = lengths is None
     take = laid.copies.take
     take("qo_indptr", backend.qo_indptr[: count + 1])
     take("kv_indptr", backend.kv_indptr[: count + 1])
-    take("kv_indices", backend.cuda_graph_kv_indices[: sum(lengths)])
+    take("kv_indices", _cut(backend.cuda_graph_kv_indices, _total(lengths)))
     mask = _mask_buffer(backend)
     if mask is not None and getattr(spec_info, "custom_mask", None) is not None:
         laid.mask_capacity = mask.numel()
         take("mask_indptr", backend.mask_indptr[: count + 1])
-        take("custom_mask", mask[: _cells(laid, lengths)])
+        take("custom_mask", _cut(mask, _cells(laid, lengths)))
     take("seq_lens", seq_lens)
     laid.copies.mark()
     return laid
@@ -129,13 +132,19 @@ def _mask_buffer(backend: Any) -> torch.Tensor | None:
     return getattr(getattr(backend, "_verify_mask", None), "buffer", None)
 
 
+def _total(lengths: list[int] | None) -> int | None:
+    return None if lengths is None else sum(lengths)
+
+
 def _cells(laid: Laid, lengths: list[int] | None) -> int | None:
-    """Cells that either the rows sent or the width believed in may reach."""
-    if lengths is None:
-        return None
+    return None if lengths is None else cells_of(laid, lengths)
+
+
+def cells_of(laid: Laid, lengths: list[int]) -> int:
+    """Mask cells that either the rows sent or the width believed in may reach."""
     widths = {laid.rows, laid.width or laid.rows}
     return max(sum(width * (length + width) for length in lengths) for width in widths)
 
 
 def _cut(tensor: torch.Tensor, length: int | None) -> torch.Tensor:
-    return tensor if length is None else tensor[:length]
+    return tensor[: BLIND_BYTES // tensor.element_size() if length is None else length]

@@ -70,8 +70,8 @@ class Recorder:
                 if step is not None:
                     self._handle(step)
                 self._renew()
-            except Exception as error:
-                self._failed("stopped", error)
+            except Exception as error:  # of one step: the next may be sound
+                self._refused(step, error)
         self._sink.close()
         self._due = 0.0
         self._renew()
@@ -80,14 +80,13 @@ class Recorder:
         if self.counts.state != "recording":
             return
         raw.wait()
-        try:
-            step = assemble(raw, self._origin)
-        except (ValueError, IndexError, TypeError, AssertionError) as error:
-            self.counts.not_assembled += 1
-            self.counts.last_error = f"step {raw.number}: {type(error).__name__}: {error}"[:500]
-            return
-        for each in self._selected(step):
+        for each in self._selected(assemble(raw, self._origin)):
             self._write(each)
+
+    def _refused(self, raw: RawStep | None, error: Exception) -> None:
+        self.counts.not_assembled += raw is not None
+        which = "" if raw is None else f"step {raw.number}: "
+        self.counts.last_error = f"{which}{type(error).__name__}: {error}"[:500]
 
     def _selected(self, step: VerifyStep) -> list[VerifyStep]:
         """The steps to write now: this one, or with a fault in it those kept before it too."""
@@ -118,16 +117,10 @@ class Recorder:
         try:
             self._sink.write(step)
         except OSError as error:
-            self._failed("stopped: the disk takes no more", error)
-        except ValueError as error:
-            self.counts.not_assembled += 1
-            self.counts.last_error = f"step {step.step}: {error}"[:500]
+            self.counts.state = "stopped: the disk takes no more"
+            self.counts.last_error = f"{type(error).__name__}: {error}"[:500]
         else:
             self.counts.written += 1
-
-    def _failed(self, state: str, error: Exception) -> None:
-        self.counts.state = state
-        self.counts.last_error = f"{type(error).__name__}: {error}"[:500]
 
     def _renew(self) -> None:
         """Once a second: what is wanted, and how things stand."""

@@ -133,8 +133,10 @@ def test_a_step_that_cannot_be_a_record_is_counted(tmp_path: Path) -> None:
     raw = worked_raw(0)
     del raw.copies.arrays["draft_token"]
     tap.ring.put(raw)
+    tap.ring.put(worked_raw(1))
     recorder.start()
     recorder.stop()
+    assert [step.step for step in sink.steps] == [1]
     assert recorder.counts.not_assembled == 1
     assert "draft_token: expected 4 entries, found none" in recorder.counts.last_error
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from engine.checks.trace_checker import TraceChecker
+from engine.sglang import laid
 from engine.sglang.attach import attach
 from engine.sglang.control import Control
 from tests.sglang import overlap_double as double
@@ -39,7 +40,7 @@ def logits() -> Any:
     return SimpleNamespace(next_token_logits=worked.logits_for(worked.PREDICTIONS))
 
 
-def lay(batch: Any, spec: Any, captured: int) -> None:
+def lay(batch: Any, spec: Any, captured: int, on_host: bool = True) -> None:
     """A replay, as the runner prepares it."""
     backend = double.TritonAttnBackend(batch.req_to_token_pool.req_to_token, 4)
     runner = double.DecodeCudaGraphRunner()
@@ -51,7 +52,7 @@ def lay(batch: Any, spec: Any, captured: int) -> None:
             runner.buffers.seq_lens,
             runner.buffers.req_pool_indices,
         )
-        view.seq_lens_cpu = runner.buffers.seq_lens.clone()
+        view.seq_lens_cpu = runner.buffers.seq_lens.clone() if on_host else None
         backend.init_forward_metadata_out_graph(view)
 
     runner.prepare = prepare
@@ -148,3 +149,20 @@ def test_an_algorithm_from_outside_is_watched_where_it_is_named(
     (step,) = steps(server, 1)
     assert step.requests[0].tree.parents.tolist() == [-1, 0, 0, 2]
     assert lists(step.outcome.accept_index) == [[0, 2, 3, -1]]
+
+
+def test_lengths_that_only_the_device_knows(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrays are cut in the writer's thread; one that did not fit is left out rather than shown short."""
+    server = serve()
+    batches = [worked.batch(), worked.batch()]
+    for batch, room in zip(batches, (1 << 20, 30), strict=True):
+        monkeypatch.setattr(laid, "BLIND_BYTES", room)
+        batch.seq_lens_cpu, spec = None, worked.verify_input()
+        lay(batch, spec, captured=2, on_host=False)
+        module("speculative.eagle_utils").eagle_sample(spec, batch, logits())
+    whole, short = steps(server, 2)
+    assert whole.inputs.kv_indices.tolist() == [7, 8, 0]
+    assert len(whole.inputs.custom_mask) == 44
+    assert short.inputs.kv_indices.tolist() == [7, 8, 0]
+    assert short.inputs.custom_mask is None
+    assert not [f for step in (whole, short) for f in TraceChecker().feed(step) if f.is_cause]
