@@ -1,6 +1,7 @@
 """Live: a directory into which a server records, followed like a film that can be paused.
 
 Covered: what is followed, the verdict, a row a rank, how ranks stand, the newest faulty step, findings as they come.
+Not covered: the server itself (:mod:`workbench.panes.server_pane`).
 Nothing is read while it is paused, or while the browser shows another tab.
 """
 
@@ -19,6 +20,7 @@ from workbench.header import draw_line
 from workbench.live_rows import cause_table, finding_table, rank_table, verdict_of
 from workbench.outcome import Outcome, mark
 from workbench.pages_folder import INSPECTOR, MASK_DIFF, link
+from workbench.panes.server_pane import draw_server
 from workbench.tokens import for_markdown, message
 from workbench.verdict import Headline, Level, sentence
 from workbench.visibility import is_hidden
@@ -30,6 +32,12 @@ HELP = "A folder, or a URL of any file system that fsspec knows, such as sftp://
 
 def draw_live() -> None:
     """The whole page below the header."""
+    _draw_followed()
+    st.divider()
+    draw_server()
+
+
+def _draw_followed() -> None:
     _draw_controls()
     now = following()
     if now is None:
