@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from engine.checks.registry import check_trace
 from engine.decoding.accept import Sampler
@@ -74,6 +75,26 @@ def test_steps_are_recorded_as_the_eager_engine_records_them() -> None:
 def assert_same(left: object, right: object) -> None:
     for name in left.__dataclass_fields__:  # type: ignore[attr-defined]
         assert repr(getattr(left, name)) == repr(getattr(right, name)), name
+
+
+def test_a_step_stays_as_it_was() -> None:
+    """Buffers are overwritten by the next step; what was handed out is not."""
+    target, drafter = models("llama", "cpu")
+    engine = RecordedEngine(target, drafter, config())
+    engine.add("a", PROMPTS["a"], 20)
+    found = engine.step()
+    inputs = found.inputs
+    kept = [inputs.input_ids, inputs.positions, inputs.seq_lens, inputs.out_cache_loc]
+    kept += [
+        inputs.attention.custom_mask,
+        inputs.attention.kv_indices,
+        inputs.attention.mask_indptr,
+    ]
+    kept += [found.logits, found.target_predict, found.links.retrieve_next_token]
+    before = [part.clone() for part in kept]
+    engine.step()
+    for part, wanted in zip(kept, before, strict=True):
+        assert torch.equal(part, wanted)
 
 
 def test_a_tampered_step_is_found() -> None:
