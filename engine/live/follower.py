@@ -92,8 +92,15 @@ class Follower:
         for name, _ in named:
             if name.start > self._starts.setdefault(name.group, name.start):
                 self._starts[name.group] = name.start
-                self._comparers.pop(name.group, None)
+                self._restarted(name)
         return [info for name, info in named if name.start == self._starts[name.group]]
+
+    def _restarted(self, name: TraceName) -> None:
+        """What an earlier start recorded is not looked at any more."""
+        self._comparers.pop(name.group, None)
+        self._series = {k: f for k, f in self._series.items() if k[0] != name.group}
+        where = f"{name.group}: " if name.group else ""
+        self._events.append(f"{where}the server was started again: again{name.start} is followed")
 
     def _look_at_trace(self, key: tuple[str, str], infos: list[FileInfo]) -> None:
         follower = self._series.get(key)

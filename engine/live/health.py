@@ -25,7 +25,8 @@ class Health:
     """None: not told."""
 
     hooks: tuple[str, ...] | None = None
-    missing: tuple[str, ...] | None = None
+    missing: tuple[str, ...] | None = None  # that this version of the server lacks; others may do
+    lost: tuple[str, ...] = ()  # hooks that were in place and are not any more
     seen: int | None = None  # steps
     written: int | None = None
     dropped: int | None = None
@@ -50,7 +51,8 @@ def health_from_bytes(data: bytes) -> Health:
     state = _text(facts.get("state"))
     return Health(
         hooks=_names(hooks),
-        missing=_missing(_first(facts, MISSING), hooks),
+        missing=_names(_first(facts, MISSING)),
+        lost=_lost(hooks),
         stopped=None if state == "recording" else state,
         seen=_count(_first(facts, SEEN)),
         written=_count(_first(facts, WRITTEN)),
@@ -72,13 +74,11 @@ def _names(value: Any) -> tuple[str, ...] | None:
     return tuple(str(name)[:MAX_TEXT] for name in value[:MAX_NAMES])
 
 
-def _missing(value: Any, hooks: Any) -> tuple[str, ...] | None:
-    """What is named as missing, and hooks that are told not to be in place."""
-    away = (
-        [name for name, there in hooks.items() if there is False] if isinstance(hooks, dict) else []
-    )
-    named = _names(value)
-    return named if not away else (*(named or ()), *(_names(away) or ()))
+def _lost(hooks: Any) -> tuple[str, ...]:
+    """Hooks that are told not to be in place."""
+    if not isinstance(hooks, dict):
+        return ()
+    return _names([name for name, there in hooks.items() if there is False]) or ()
 
 
 def _count(value: Any) -> int | None:

@@ -60,7 +60,7 @@ def state_of(
         return RankState.ENDED
     if beat is not None and beat.health.stopped is not None:
         return RankState.STOPPED
-    if beat is not None and beat.health.missing:
+    if beat is not None and _lacks_hooks(beat.health, follower is not None and follower.steps > 0):
         return RankState.HOOK_MISSING
     quiet = follower is None or now - follower.last_at > SILENT
     left_behind = follower is not None and follower.last_step < newest
@@ -71,3 +71,8 @@ def state_of(
     if follower is None or not follower.steps:
         return RankState.STARTING
     return RankState.IDLE if quiet else RankState.RECORDING
+
+
+def _lacks_hooks(health: Health, recorded: bool) -> bool:
+    """A target that this version lacks does not matter where steps come all the same."""
+    return bool(health.lost) or (bool(health.missing) and not recorded)

@@ -69,7 +69,7 @@ def _told(beat: Heartbeat | None) -> dict[str, Any]:
         "written": health.written,
         "dropped": health.dropped,
         "hooks": None if health.hooks is None else len(health.hooks),
-        "missing": health.missing or (),
+        "missing": (*health.lost, *(health.missing or ())),
         "last_error": health.last_error,
         "stopped": health.stopped,
     }

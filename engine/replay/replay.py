@@ -6,7 +6,7 @@ row differ (the checks say that).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,6 +20,7 @@ from engine.replay.choices import Choices
 from engine.replay.lineage import Lineage
 from engine.replay.rows import RequestRows, compare_rows
 from engine.step import UNKNOWN_TOKEN, Reference, VerifyStep
+from engine.trace.header import PromptRecord
 from engine.trace.reader import Trace
 
 
@@ -31,9 +32,14 @@ class ReplayedStep:
     requests: tuple[RequestRows, ...]
 
 
-def replay(trace: Trace, rank: int, model: Decoder) -> Iterator[ReplayedStep]:
-    """Replay a rank's steps in order. Raises ``ValueError`` for sampled steps, ``TraceFormatError`` as reading does."""
-    replayed = _Replay(Lineage(trace.header.prompts), Choices(model))
+def replay(
+    trace: Trace, rank: int, model: Decoder, prompts: Sequence[PromptRecord] = ()
+) -> Iterator[ReplayedStep]:
+    """Replay a rank's steps in order. ``prompts``: those that the recording lacks.
+
+    Raises ``ValueError`` for sampled steps, ``TraceFormatError`` as reading does.
+    """
+    replayed = _Replay(Lineage((*trace.header.prompts, *prompts)), Choices(model))
     for position in range(len(trace)):
         if trace.key(position)[1] == rank:
             yield replayed.step(trace.step(position))

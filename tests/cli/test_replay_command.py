@@ -165,3 +165,17 @@ def test_without_prompts_it_says_so(folder: Path, tmp_path: Path) -> None:
     assert done.exit_code == 2
     assert "expected the token ids of r0's prompt, found none" in done.stderr
     assert replayed("fixtures/example.jsonl", "--rank", "3").exit_code == 2
+    prompts = open_trace(folder / "clean.ddtree.arrow").header.prompts
+    given = tmp_path / "prompts.json"
+    given.write_text(json.dumps({prompt.rid: prompt.tokens for prompt in prompts}))
+    assert replayed(str(path), "--prompts", str(given)).exit_code == 0
+
+
+@pytest.mark.parametrize("text", ["", "[1]", '{"r0": []}', '{"r0": [1, "x"]}', '{"r0": [-1]}'])
+def test_prompts_that_are_none_are_one_line(folder: Path, tmp_path: Path, text: str) -> None:
+    given = tmp_path / "prompts.json"
+    given.write_text(text)
+    done = replayed(str(folder / "clean.ddtree.arrow"), "--prompts", str(given))
+    assert done.exit_code == 2
+    assert done.stderr.startswith(str(given))
+    assert done.stderr.count("\n") == 1

@@ -118,14 +118,15 @@ def test_health_files_are_heard(tmp_path: Path) -> None:
     live, ranks = follower(tmp_path, clock), Ranks(tmp_path, 2)
     ranks.write(0)
     ranks.health(0, hooks=["a", "b"], missing=[], steps_written=1, dropped=0)
-    ranks.health(1, hooks_in_place=["a"], missing_targets=["eagle_sample"])
+    ranks.health(1, hooks={"a": True, "b": False}, missing_targets=["eagle_sample"])
     ranks.health(5, last_error="no space left")
+    ranks.health(6, missing=["eagle_sample"])
     state = live.poll()
-    assert states(state) == ["recording", "hook missing", "starting"]
+    assert states(state) == ["recording", "hook missing", "starting", "hook missing"]
     assert (state.ranks[0].hooks, state.ranks[0].written) == (2, 1)
-    assert state.ranks[1].missing == ("eagle_sample",)
+    assert state.ranks[1].missing == ("b", "eagle_sample")
     assert (state.ranks[2].rank, state.ranks[2].last_error) == (5, "no space left")
-    ranks.health(0, hooks=["a", "b"], missing=[], steps_written=1, dropped=3)
+    ranks.health(0, hooks=["a", "b"], missing=["another algorithm"], steps_written=1, dropped=3)
     state = live.poll()
     assert (states(state)[0], state.ranks[0].dropped) == ("dropping", 3)
     clock.now += 11

@@ -87,6 +87,8 @@ def test_the_newest_start_is_followed(tmp_path: Path) -> None:
             sink = Sink(place, f"rank{rank}", HEADER, Format.ARROW)
             sink.write(record(0, rank, 2, *([PREDICT] if rank and not start else [])))
         state = live.poll()
+    assert state.events[0] == "the server was started again: again1 is followed"
+    assert not any("is gone" in event for event in state.events)
     assert [row.name for row in state.ranks] == [
         f"again1/rank{r}.00000.ddtree.arrow" for r in (0, 1)
     ]

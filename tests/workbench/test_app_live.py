@@ -79,7 +79,7 @@ def test_ranks_that_differ_are_named(ranks: Ranks, traces: Path) -> None:
 
 
 def test_health_is_told_and_never_rendered(ranks: Ranks, traces: Path) -> None:
-    ranks.health(0, hooks=["a"], missing=["<b>x</b>"], last_error="<script>alert(1)</script>")
+    ranks.health(0, hooks={"<b>x</b>": False}, last_error="<script>alert(1)</script>")
     at = opened(ranks)
     assert table(at, "state")[0] == "⚠ hook missing"
     assert "<b>x</b>" in table(at, "notes")[0]  # a table shows text as it is

@@ -206,12 +206,11 @@ def verdict(state: LiveState) -> str:
     if not state.steps:
         return "no steps yet"
     faults = sum(cause.verdict.value == "fault" for cause in state.causes)
+    steps = "1 step" if state.steps == 1 else f"{state.steps} steps"
     if not faults:
-        return f"{state.steps} steps, nothing wrong"
+        return f"{steps}, nothing wrong"
     words = "1 cause" if faults == 1 else f"{faults} causes"
-    return (
-        f"{words} in {state.steps} steps, {sum(row.faults for row in state.ranks)} of them faulty"
-    )
+    return f"{words} in {steps}, {sum(row.faults for row in state.ranks)} of them faulty"
 
 
 def _row(row) -> str:

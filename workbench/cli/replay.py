@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from engine.models.catalog import Target
     from engine.replay.replay import ReplayedStep
     from engine.replay.rows import RequestRows, RowDifference
-    from engine.trace import Trace
+    from engine.trace import PromptRecord, Trace
 
 DIFFERS = 1
 SHOWN = 4  # differing rows of one request
@@ -37,6 +37,10 @@ def replay(
         str, typer.Option(help="The model of the recording: smollm2, a folder, a GGUF file.")
     ] = "smollm2",
     rank: Annotated[int | None, typer.Option(help="Which rank; default: the first.")] = None,
+    prompts: Annotated[
+        Path | None,
+        typer.Option(help='Prompts that the recording lacks: a file {"request id": [token ids]}.'),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Write the steps with plain decoding's choices here.")
     ] = None,
@@ -51,13 +55,15 @@ def replay(
     Exit status 0: the same but for near-ties; 1: rows differ; 2: it cannot be compared, or not all of it.
     """
     with one_line_errors():
+        from engine.replay.prompts import read_prompts
         from engine.trace import open_trace
         from workbench.cli.device import load
 
+        added = () if prompts is None else read_prompts(prompts)
         trace = open_trace(path)
         chosen = _rank_of(trace, rank)
         model = load(target, device, dtype)
-        found = _replayed(trace, chosen, model, out, as_json)
+        found = _replayed(trace, chosen, model, added, out, as_json)
     if not as_json:
         print("\n".join(_text(path, chosen, model, found)))
         sys.stdout.flush()
@@ -75,7 +81,12 @@ def _rank_of(trace: Trace, rank: int | None) -> int:
 
 
 def _replayed(
-    trace: Trace, rank: int, target: Target, out: Path | None, as_json: bool
+    trace: Trace,
+    rank: int,
+    target: Target,
+    prompts: tuple[PromptRecord, ...],
+    out: Path | None,
+    as_json: bool,
 ) -> list[RequestRows]:
     """What came of each step and request; printed as JSON and written out as it comes."""
     from engine.replay.replay import replay as replay_steps
@@ -85,9 +96,9 @@ def _replayed(
     total = sum(trace.key(position)[1] == rank for position in range(len(trace)))
     with ExitStack() as stack:
         progress = stack.enter_context(shown())
-        steps: Iterable[ReplayedStep] = replay_steps(trace, rank, target.model)
+        steps: Iterable[ReplayedStep] = replay_steps(trace, rank, target.model, prompts)
         if out is not None:
-            steps = _written(trace, out, steps, stack)
+            steps = _written(trace, prompts, out, steps, stack)
         for number, step in enumerate(steps, start=1):
             progress("plain decoding of the recorded trees", number / total)
             found += step.requests
@@ -97,13 +108,18 @@ def _replayed(
 
 
 def _written(
-    trace: Trace, out: Path, steps: Iterable[ReplayedStep], stack: ExitStack
+    trace: Trace,
+    prompts: tuple[PromptRecord, ...],
+    out: Path,
+    steps: Iterable[ReplayedStep],
+    stack: ExitStack,
 ) -> Iterator[ReplayedStep]:
     """The same steps, each appended to ``out``."""
     from engine.trace import TraceWriter
 
     command = f"ddtree replay {shlex.quote(str(trace.path))}"
-    header = replace(trace.header, created_by="ddtree replay", command=command)
+    known = (*trace.header.prompts, *prompts)
+    header = replace(trace.header, created_by="ddtree replay", command=command, prompts=known)
     writer = stack.enter_context(TraceWriter(out, header))
     for step in steps:
         writer.write(step.step)
