@@ -19,6 +19,11 @@ from engine.sglang.table import TARGETS, Target
 from engine.sglang.tap import Tap
 from engine.trace.header import TraceHeader
 
+ON = ("1", "true", "yes", "y", "on")
+DOUBTFUL = {  # settings of the server under which hooks see too little, and why
+    "SGLANG_ENABLE_OVERLAP_PLAN_STREAM": "SGLANG_ENABLE_OVERLAP_PLAN_STREAM: masks are read before they are filled",
+    "SGLANG_ENABLE_METADATA_GLUE_GRAPH": "SGLANG_ENABLE_METADATA_GLUE_GRAPH: replays soon go without the watched call",
+}
 HookOn = Callable[[str, Any], None]
 
 
@@ -101,6 +106,9 @@ def _start(
         "world_size": origin.world_size,
         "sizes": sizes,
         "format": form.value,
+        "doubtful": [
+            why for name, why in DOUBTFUL.items() if settings.get(name, "0").lower() in ON
+        ],
         **about,
     }
     header = _header(scheduler, facts, sources)

@@ -38,6 +38,10 @@ class Laid:
 
 def rows_of(spec_info: Any) -> int:
     """Rows that verification sends for each request. Raises :class:`NotCopied` where there is no such number."""
+    if getattr(spec_info, "ragged_verify_layout", None) is not None:
+        raise NotCopied(
+            f"{type(spec_info).__name__}: expected the same rows a request, found a ragged layout"
+        )
     for name in ("draft_token_num", "num_tokens_per_req"):
         rows = getattr(spec_info, name, None)
         if isinstance(rows, int) and rows > 0:

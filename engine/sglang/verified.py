@@ -84,7 +84,8 @@ def take_predictions(step: Verifying) -> None:
     values, indices = logits.topk(2, dim=-1)
     step.copies.take("top2_values", values.float())
     step.copies.take("top2_ids", indices)
-    step.copies.take("finite", torch.isfinite(logits).all(dim=-1))
+    # NaN and +inf are largest; -inf alone is what grammars leave behind
+    step.copies.take("finite", torch.isfinite(values[:, 0]))
 
 
 def take_committed(step: Verifying, page_size: int | None) -> None:

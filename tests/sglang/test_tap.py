@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from engine.checks.trace_checker import TraceChecker
 from engine.sglang.attach import attach
@@ -19,7 +21,7 @@ from engine.step import VerifyStep
 from engine.trace import TraceFormatError, open_trace
 from tests.sglang import server_double as double
 from tests.sglang import worked
-from tests.sglang.serving import Server, verify
+from tests.sglang.serving import Server, forward_batch, verify
 from tests.sglang.worked import ints
 
 PATIENCE = 10.0
@@ -225,3 +227,23 @@ def test_another_attention_backend_is_named_as_the_likely_reason(
     verify(worked.verify_input(), worked.batch())
     assert server.tap.counts.unmatched == 1
     assert "another attention backend?" in server.tap.counts.last_error
+
+
+def test_rows_that_a_grammar_masked_are_finite_and_nan_is_not(serve: Callable[[], Server]) -> None:
+    server = serve()
+    spec, batch = worked.verify_input(), worked.batch()
+    backend = double.TritonAttnBackend(batch.req_to_token_pool.req_to_token, 4)
+    backend.init_forward_metadata(forward_batch(spec, batch))
+    logits = worked.logits_for(worked.PREDICTIONS)
+    logits[1, 20:], logits[3, 0] = -torch.inf, torch.nan
+    spec.verify(batch, SimpleNamespace(next_token_logits=logits), None, 1)
+    assert steps(server, 1)[0].outcome.finite_rows.tolist() == [True, True, True, False]
+
+
+def test_a_ragged_layout_is_counted_and_left_out(serve: Callable[[], Server]) -> None:
+    server = serve()
+    spec = worked.verify_input()
+    spec.ragged_verify_layout = object()
+    assert server.run_eager(spec, worked.batch()) == "verified"
+    assert server.tap.counts.not_taken > 0
+    assert "found a ragged layout" in server.tap.counts.last_error
