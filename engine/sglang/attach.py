@@ -114,7 +114,9 @@ def _start(
     header = _header(scheduler, facts, sources)
     total = int(settings.get("DDTREE_TRACE_MAX_BYTES", TOTAL_BYTES))
     sink = _sink(place, origin.rank, header, form, total)
-    Recorder(tap, sink, origin, folder, facts).start()
+    recorder = Recorder(tap, sink, origin, folder, facts)
+    recorder.start()
+    tap.stop = recorder.stop
 
 
 def _sink(place: Path, rank: int, header: TraceHeader, form: Format, total: int) -> Sink:

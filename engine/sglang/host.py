@@ -20,6 +20,7 @@ class HostCopies:
 
     arrays: dict[str, torch.Tensor] = field(default_factory=dict)
     ready: list[Any] = field(default_factory=list)  # events of CUDA streams
+    under_way: bool = False  # copies since the last mark
 
     def take(self, name: str, source: torch.Tensor | None) -> None:
         """Start the copy of a tensor; None is left out. Raises :class:`NotCopied` beyond ``MAX_ARRAY_BYTES``."""
@@ -35,10 +36,12 @@ class HostCopies:
         target.copy_(source.detach(), non_blocking=True)
         source.record_stream(torch.cuda.current_stream())  # may be freed and reused on another one
         self.arrays[name] = target
+        self.under_way = True
 
     def mark(self) -> None:
         """Everything taken so far is on the host once this point of the current stream is reached."""
-        if any(tensor.is_pinned() for tensor in self.arrays.values()):
+        if self.under_way:
+            self.under_way = False
             event: Any = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
             event.record()
             self.ready.append(event)

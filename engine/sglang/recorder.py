@@ -6,6 +6,7 @@ recording, and the ring is still emptied.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import threading
@@ -57,15 +58,18 @@ class Recorder:
         """Read the control file, write a first health file and begin."""
         self._renew()
         self._thread.start()
+        atexit.register(self.stop)  # a thread inside native code must not outlive the interpreter
 
     def stop(self, timeout: float = 5.0) -> None:
-        """Write what is waiting and close the file."""
+        """Write what is waiting and close the file; a second call does nothing."""
+        atexit.unregister(self.stop)
         self._ending.set()
+        self._tap.ring.wake()
         self._thread.join(timeout)
 
     def _run(self) -> None:
         while not (self._ending.is_set() and not len(self._tap.ring)):
-            step = self._tap.ring.take(0.1)
+            step = self._tap.ring.take(0.0 if self._ending.is_set() else 0.1)
             try:
                 if step is not None:
                     self._handle(step)

@@ -44,5 +44,10 @@ class Ring:
             self._bytes -= step.bytes
             return step
 
+    def wake(self) -> None:
+        """Let a waiting ``take`` return."""
+        with self._changed:
+            self._changed.notify_all()
+
     def __len__(self) -> int:
         return len(self._steps)

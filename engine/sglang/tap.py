@@ -53,6 +53,7 @@ class Tap:
     start: Callable[[Any], None] | None = (
         None  # called with the scheduler, or None where there is none
     )
+    stop: Callable[[], None] | None = None  # ends the recording, once it has started
     pending: deque[Laid] = field(default_factory=lambda: deque(maxlen=PENDING))
     tree: TreeSource | None = None
     walk: HostCopies | None = None  # of the step's acceptance before stops cut it

@@ -1,4 +1,5 @@
-"""A child process that serves one step after the other with the tap on, until it is ended: FOLDER FORMAT."""
+"""A child process that serves one step after the other with the tap on, until it is ended or so many were served:
+FOLDER FORMAT [COUNT]."""
 
 from __future__ import annotations
 
@@ -17,5 +18,7 @@ from tests.sglang.serving import Server
 folder = Path(sys.argv[1])
 with double.installed() as hook_on:
     server = Server(folder, attach(folder, hook_on, {"DDTREE_TRACE_FORMAT": sys.argv[2]}))
-    while True:
+    left = int(sys.argv[3]) if len(sys.argv) > 3 else -1
+    while left:
+        left -= 1
         server.run_eager(worked.verify_input(), worked.batch())

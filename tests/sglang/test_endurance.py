@@ -46,6 +46,13 @@ def test_a_killed_process_loses_no_complete_step(tmp_path: Path, form: str) -> N
     assert steps[-1].outcome.bonus_tokens.tolist() == [44]
 
 
+def test_a_process_that_ends_writes_what_is_waiting(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.sglang.child", str(tmp_path), "arrow", "40"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [step.step for step in open_trace(tmp_path)] == list(range(40))
+
+
 def wait_for_steps(folder: Path, count: int) -> int:
     """Complete steps that a reader has seen, once there are so many."""
     end = time.monotonic() + PATIENCE

@@ -13,21 +13,26 @@ from engine.checks.trace_checker import TraceChecker
 from engine.sglang import laid
 from engine.sglang.attach import attach
 from engine.sglang.control import Control
+from engine.sglang.tap import Tap
 from tests.sglang import overlap_double as double
 from tests.sglang import server_double, worked
 from tests.sglang.serving import Server, forward_batch, padded_buffers
-from tests.sglang.test_tap import lists, steps
+from tests.sglang.test_tap import lists, steps, stop
 
 Serve = Callable[..., Server]
 
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Serve]:
+    taps: list[Tap] = []
+
     def started(**settings: str) -> Server:
-        return Server(tmp_path, attach(tmp_path, hook_on, settings))
+        taps.append(attach(tmp_path, hook_on, settings))
+        return Server(tmp_path, taps[-1])
 
     with server_double.installed(double.PLACES) as hook_on:
         yield started
+    stop(taps)
 
 
 def module(name: str) -> Any:

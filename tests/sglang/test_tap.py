@@ -17,6 +17,7 @@ import torch
 from engine.checks.trace_checker import TraceChecker
 from engine.sglang.attach import attach
 from engine.sglang.handlers import HANDLERS
+from engine.sglang.tap import Tap
 from engine.step import VerifyStep
 from engine.trace import TraceFormatError, open_trace
 from tests.sglang import server_double as double
@@ -42,8 +43,22 @@ def steps(server: Server, count: int) -> list[VerifyStep]:
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[[], Server]]:
+    taps: list[Tap] = []
+
+    def started() -> Server:
+        taps.append(attach(tmp_path, hook_on, {}))
+        return Server(tmp_path, taps[-1])
+
     with double.installed() as hook_on:
-        yield lambda: Server(tmp_path, attach(tmp_path, hook_on, {}))
+        yield started
+    stop(taps)
+
+
+def stop(taps: list[Tap]) -> None:
+    """End what was started."""
+    for tap in taps:
+        if tap.stop is not None:
+            tap.stop()
 
 
 def lists(arrays: Any) -> list[list[int]]:
