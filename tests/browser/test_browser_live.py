@@ -1,0 +1,63 @@
+"""The Live page in a real browser: it follows, and reads nothing while it is hidden or paused.."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from driver import SLOW, open_page, query, settle
+from playwright.sync_api import Browser, Page, expect
+
+from tests.factories import ints
+from tests.live.recordings import Ranks
+
+pytestmark = pytest.mark.browser
+WIDTH = ("inputs.qo_indptr", ints(0, 4, 8, 12))
+
+
+def hide(page: Page, hidden: bool) -> None:
+    page.evaluate(
+        """hidden => {
+            Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});
+            document.dispatchEvent(new Event('visibilitychange'));
+        }""",
+        hidden,
+    )
+
+
+def test_it_follows_unless_it_is_hidden_or_paused(
+    browser: Browser, app: tuple[str, Path], tmp_path: Path
+) -> None:
+    page = browser.new_page(viewport={"width": 1440, "height": 1200})
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    ranks = Ranks(tmp_path, 2)
+    ranks.write(0)
+    open_page(page, app[0], "live", f"live={tmp_path}")
+    page.get_by_role("button", name="Follow").click()
+    expect(page.get_by_text("2 steps of 2 ranks, nothing wrong")).to_be_visible(timeout=SLOW)
+    ranks.write(1)
+    expect(page.get_by_text("4 steps of 2 ranks")).to_be_visible(timeout=SLOW)
+
+    hide(page, True)
+    expect(page.get_by_text("paused while this tab is hidden")).to_be_visible(timeout=SLOW)
+    ranks.write(2)
+    page.wait_for_timeout(2500)
+    expect(page.get_by_text("4 steps of 2 ranks")).to_be_visible()
+    hide(page, False)
+    expect(page.get_by_text("6 steps of 2 ranks")).to_be_visible(timeout=SLOW)
+
+    page.get_by_role("button", name="Pause").click()
+    expect(page.get_by_role("button", name="Go on")).to_be_visible(timeout=SLOW)
+    ranks.write(3, rank1=WIDTH)
+    page.wait_for_timeout(2500)
+    expect(page.get_by_text("6 steps of 2 ranks")).to_be_visible()
+    page.get_by_role("button", name="Go on").click()
+    expect(page.get_by_text("newest faulty step")).to_be_visible(timeout=SLOW)
+    page.get_by_role("button", name="Pause").click()
+    page.get_by_role("link", name="Step inspector").last.click()
+    page.wait_for_url("**/?*step=3*", timeout=SLOW)
+    settle(page)
+    assert query(page)["trace"] == str(tmp_path / "rank1.ddtree.arrow")
+    assert problems == []
+    page.close()
