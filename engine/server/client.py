@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -116,6 +117,7 @@ class _Call:
         self._connection = kind(address.host, address.port, timeout=min(timeout, CONNECT))
         self._where, self._method, self._path = f"{address}{path}", method, f"{address.path}{path}"
         self._data, self._timeout = body, timeout
+        self._socket: socket.socket | None = None  # the connection forgets the one of a last answer
         self.body = b""
         self.error: ServerError | None = None
 
@@ -130,14 +132,18 @@ class _Call:
             self.error = ServerError(f"{self._where}: {words[:200]}")
 
     def close(self) -> None:
-        """End the connection, whatever goes on in it."""
+        """End the connection, whatever goes on in it; a thread that reads from it ends too."""
+        with suppress(OSError):
+            if self._socket is not None:
+                self._socket.shutdown(socket.SHUT_RDWR)
         with suppress(Exception):
             self._connection.close()
 
     def _answer(self) -> bytes:
         connection = self._connection
         connection.connect()
-        connection.sock.settimeout(self._timeout)
+        self._socket = connection.sock
+        self._socket.settimeout(self._timeout)
         headers = {"Content-Type": "application/json"} if self._data is not None else {}
         connection.request(self._method, self._path, self._data, headers)
         response = connection.getresponse()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -84,6 +87,28 @@ def test_a_server_without_a_health_question(status: int, ready: bool) -> None:
         else:
             with pytest.raises(ServerError, match="401"):
                 wait_ready(client(url), 5, quiet)
+
+
+@pytest.mark.parametrize("head", [b"", b"Content-Length: 1000000\r\n"])
+def test_a_call_that_is_given_up_leaves_no_thread(head: bytes) -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def trickle() -> None:
+        connection, _ = listening.accept()
+        with connection, suppress(OSError):
+            connection.recv(1 << 16)
+            connection.sendall(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n")
+            while True:
+                connection.sendall(b" ")
+                time.sleep(0.05)
+
+    thread = threading.Thread(target=trickle, daemon=True)
+    thread.start()
+    with listening, pytest.raises(ServerError, match=r"no whole answer within 0\.3 s"):
+        client(f"http://127.0.0.1:{listening.getsockname()[1]}", timeout=0.3).get("/metrics")
+    thread.join(10)
+    assert not thread.is_alive()
+    assert not [t for t in threading.enumerate() if t.name == "server call"]
 
 
 def test_a_call_can_be_given_up_and_has_an_end() -> None:
