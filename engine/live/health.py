@@ -41,7 +41,9 @@ def health_from_bytes(data: bytes) -> Health:
         return Health(problem=f"expected at most {MAX_BYTES} bytes, found more")
     try:
         told = parse_json(data.decode("utf-8"), MAX_BYTES)
-    except (FieldProblem, ValueError, RecursionError) as error:
+    except FieldProblem as problem:
+        return Health(problem=f"expected {problem.expected}, found {problem.found}")
+    except ValueError as error:
         return Health(problem=f"expected JSON, found {str(error)[:80]}")
     if not isinstance(told, dict):
         return Health(problem="expected an object, found another value")

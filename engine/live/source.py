@@ -64,6 +64,8 @@ class Directory:
         for entry in self._system.ls(self._join(folder) if folder else self._path, detail=True):
             name = str(entry["name"]).rstrip("/").rpartition("/")[2]
             inside = f"{folder}/{name}" if folder else name
+            if not folder and entry.get("type") == "file" and entry["name"] == self._path:
+                raise NotADirectoryError
             if entry.get("type") == "file" and is_followed(name):
                 yield _info(inside, entry)
             elif entry.get("type") == "directory" and deeper and FOLDER.fullmatch(name):
@@ -88,6 +90,8 @@ class Directory:
             yield
         except FileNotFoundError:
             raise OSError(f"{self.url}: there is no such directory or file") from None
+        except NotADirectoryError:
+            raise OSError(f"{self.url}: expected a directory, found a file") from None
         except Exception as error:
             raise OSError(f"{self.url}: {_words(error)}") from None
 

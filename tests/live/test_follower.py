@@ -11,6 +11,7 @@ import pytest
 
 from engine.live import agreement
 from engine.live.follower import Follower
+from engine.live.health import health_from_bytes
 from engine.live.state import RankState
 from engine.trace import TraceHeader, TraceWriter
 from tests.factories import ints
@@ -58,6 +59,15 @@ def test_a_missing_directory_is_told_and_waited_for(tmp_path: Path) -> None:
     assert "there is no such directory" in (live.poll().problem or "")
     (tmp_path / "later").mkdir()
     assert live.poll().problem is None
+
+
+def test_a_file_is_no_directory(tmp_path: Path) -> None:
+    ranks = Ranks(tmp_path, 1)
+    ranks.close()
+    file = next(path for path in tmp_path.iterdir() if path.is_file())
+    state = follower(file, Clock()).poll()
+    assert state.problem == f"{file}: expected a directory, found a file"
+    assert not state.ranks
 
 
 def test_findings_come_with_their_step(tmp_path: Path) -> None:
@@ -147,6 +157,15 @@ def test_a_health_file_is_never_believed(tmp_path: Path, data: bytes) -> None:
     row = live.poll().ranks[0]
     assert row.state is RankState.RECORDING
     assert (row.hooks, row.dropped, row.seen) == (None, None, None)
+
+
+def test_a_health_file_that_is_no_json_says_so_in_words() -> None:
+    assert health_from_bytes(b"nope").problem == (
+        "expected JSON, found expecting value at character 1"
+    )
+    assert health_from_bytes(b'{"seen": NaN}').problem == (
+        "expected a finite number or null, found NaN"
+    )
 
 
 def test_a_cut_or_replaced_file_is_read_again(tmp_path: Path) -> None:
