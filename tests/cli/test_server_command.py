@@ -38,6 +38,21 @@ def test_answers_that_differ() -> None:
     assert report["asked"][0]["answers"][0]["speculation"]["verify_steps"] == 4
 
 
+def test_foreign_texts_reach_no_terminal_as_they_are() -> None:
+    text = "a\x1b[31m\x9b31m\u202e\U000e0001b"
+    with serve(Behaviour(texts=[text])) as url:
+        done = server(url, "--prompt", "x", "--json")
+    assert all(c.isprintable() or c == "\n" for c in done.stdout)
+    assert json.loads(done.stdout)["asked"][0]["answers"][0]["text"] == text
+    path = "/v1/chat/completions"
+    raw = {path: b"\x1b[31m\xc2\x9b31m", "/health": b"\x1b]0;x\x07"}
+    with serve(Behaviour(raw=raw, status={path: 500}, ready_after=1)) as url:
+        done = server(url)
+    assert "\\x1b]0;x\\x07" in done.stderr
+    assert "found 500: \\x1b[31m\\x9b31m" in done.stderr
+    assert all(c.isprintable() or c == "\n" for c in done.stderr)
+
+
 def test_what_does_not_answer_is_one_line() -> None:
     with serve(Behaviour(status={"/v1/chat/completions": 500})) as url:
         done = server(url)

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 
 import typer
 
+from workbench.cli.text import printable
+
 UNREADABLE = 2
 
 
@@ -29,7 +31,7 @@ def complain(error: Exception, more: str = "") -> None:
 
 
 def reason(error: Exception) -> str:
-    """One line, with the file first where the system names one."""
+    """One line, with the file first where the system names one; control characters are escaped."""
     if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    return " ".join(str(error).split("\n"))
+        return printable(f"{error.filename}: {error.strerror}")
+    return printable(" ".join(str(error).split("\n")))

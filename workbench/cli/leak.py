@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +9,7 @@ import typer
 
 from workbench.cli.device import Device, Dtype, DtypeOption
 from workbench.cli.failures import one_line_errors
+from workbench.cli.text import json_line, printable
 
 LEAKS = 1
 
@@ -49,13 +49,11 @@ def leak(
         model = load(target, device, dtype)
         found = leak_of(chosen, history, model.model)
         report = leak_report(chosen, found, target)
-    print(json.dumps(report, ensure_ascii=False) if as_json else "\n".join(_lines(path, report)))
+    print(json_line(report) if as_json else "\n".join(_lines(path, report)))
     raise typer.Exit(LEAKS if report["leaks"] else 0)
 
 
 def _lines(path: Path, report: dict[str, Any]) -> list[str]:
-    from workbench.cli.text import printable
-
     size = f"{report['layers']} layers × {report['heads']} heads"
     head = f"{path.name}: step {report['step']}, rank {report['rank']}: {report['target']}, {size}"
     kept = f"{report['choices_kept']} of {report['written_rows']} written rows choose what was recorded"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 import threading
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from workbench.cli.failures import UNREADABLE, one_line_errors
+from workbench.cli.text import json_line, printable
 
 if TYPE_CHECKING:
     from engine.live.follower import Follower
@@ -63,7 +63,7 @@ def _no_print(state: LiveState) -> None:
 
 
 def _print_json(state: LiveState) -> None:
-    print(json.dumps(state.to_json(), ensure_ascii=False), flush=True)
+    print(json_line(state.to_json()), flush=True)
 
 
 def _whole(follower: Follower, tell) -> LiveState:
@@ -130,8 +130,6 @@ class Lines:
 
     def of(self, state: LiveState) -> list[str]:
         """What is new since the state before, each line with the time of day."""
-        from workbench.cli.text import printable
-
         now = datetime.now().strftime("%H:%M:%S")
         return [f"{now} {printable(line)}" for line in self._new(state)]
 
@@ -177,8 +175,6 @@ HEAD = "    rank  state         steps  last step  steps/s  accepted  written  dr
 
 def table_lines(state: LiveState) -> list[str]:
     """The whole state: verdict, a row a rank, how they stand, causes."""
-    from workbench.cli.text import printable
-
     lines = [f"{state.url}: {verdict(state)}"]
     if state.ranks:
         lines += ["", HEAD, *map(_row, state.ranks)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from collections.abc import Iterable, Iterator
@@ -15,6 +14,7 @@ import typer
 
 from workbench.cli.device import Device, Dtype, DtypeOption
 from workbench.cli.failures import UNREADABLE, complain, one_line_errors
+from workbench.cli.text import json_line, printable
 
 if TYPE_CHECKING:
     from engine.models.catalog import Target
@@ -103,7 +103,7 @@ def _replayed(
             progress("plain decoding of the recorded trees", number / total)
             found += step.requests
             for rows in step.requests if as_json else ():
-                print(json.dumps(rows.to_json(), ensure_ascii=False))
+                print(json_line(rows.to_json()))
     return found
 
 
@@ -139,8 +139,6 @@ def _status(path: Path, found: list[RequestRows]) -> int:
 
 
 def _text(path: Path, rank: int, target: Target, found: list[RequestRows]) -> list[str]:
-    from workbench.cli.text import printable
-
     steps, rows = len({r.step for r in found}), sum(r.rows for r in found)
     counts = (
         f"{sum(r.equal for r in found)} equal, {sum(r.near_ties for r in found)} near-ties, "

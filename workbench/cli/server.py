@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from workbench.cli.failures import one_line_errors
+from workbench.cli.text import json_line, printable
 
 if TYPE_CHECKING:
     from engine.server.trial import Answer, Asked, Trial
@@ -64,17 +64,13 @@ def server(
                 waited=waited,
                 report=progress,
             )
-    print(
-        json.dumps(trial.to_json(), ensure_ascii=False) if as_json else "\n".join(lines_of(trial))
-    )
+    print(json_line(trial.to_json()) if as_json else "\n".join(lines_of(trial)))
     sys.stdout.flush()
     raise typer.Exit(0 if trial.same else DIFFERS)
 
 
 def lines_of(trial: Trial) -> list[str]:
     """The verdict, a block a prompt, what the server says of itself."""
-    from workbench.cli.text import printable
-
     same = sum(asked.same for asked in trial.asked)
     model = f" ({trial.model})" if trial.model else ""
     lines = [

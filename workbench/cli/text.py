@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from engine.checks.finding import Finding
@@ -25,6 +26,12 @@ def report_lines(name: str, report: Report) -> list[str]:
 def printable(text: str) -> str:
     """The same with control characters escaped: a terminal obeys them."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def json_line(value: Any) -> str:
+    """JSON on one line, as readable as :func:`printable` and read back the same."""
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
 def grouped(findings: Iterable[Finding]) -> dict[Group, list[Finding]]:

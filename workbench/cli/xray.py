@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +10,7 @@ import typer
 
 from workbench.cli.device import Device
 from workbench.cli.failures import one_line_errors
+from workbench.cli.text import json_line, printable
 
 if TYPE_CHECKING:
     from engine.step import VerifyStep
@@ -80,7 +80,7 @@ def xray(
     report = found.report
     if request is not None:
         report["requests"] = [r for r in report["requests"] if r["request"] == request]
-    print(json.dumps(report, ensure_ascii=False) if as_json else "\n".join(_lines(path, report)))
+    print(json_line(report) if as_json else "\n".join(_lines(path, report)))
     raise typer.Exit(0 if found.agrees else DIFFERS)
 
 
@@ -99,8 +99,6 @@ def step_of(trace: Trace, number: int, rank: int | None) -> VerifyStep:
 
 
 def _lines(path: Path, report: dict[str, Any]) -> list[str]:
-    from workbench.cli.text import printable
-
     where = f"{path.name}: step {report['step']}, rank {report['rank']}"
     prefix = "reads" if report["prefix_mask_read"] else "does not read"
     lines = [
