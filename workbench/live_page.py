@@ -21,7 +21,7 @@ from workbench.live_rows import cause_table, finding_table, rank_table, verdict_
 from workbench.outcome import Outcome, mark
 from workbench.pages_folder import INSPECTOR, MASK_DIFF, link
 from workbench.panes.server_pane import draw_server
-from workbench.tokens import for_markdown, message
+from workbench.tokens import for_markdown, legible, message
 from workbench.verdict import Headline, Level, sentence
 from workbench.visibility import is_hidden
 
@@ -103,7 +103,7 @@ def _draw(playing: bool) -> None:
     _draw_agreement(state)
     _draw_findings(state, list(now.findings))
     if now.events:
-        lines = [f"{_clock(at)} {text}" for at, text in now.events]
+        lines = [f"{_clock(at)} {legible(text)}" for at, text in now.events]
         with st.expander(f"what happened to the files ({len(lines)})"):
             st.text("\n".join(lines))
 
@@ -124,16 +124,24 @@ def _draw_faulty(faulty: Faulty) -> None:
     with st.container(border=True, key="live-faulty"):
         cross = mark(Outcome.FAULT).glyph
         st.markdown(f":red[{cross}] **newest faulty step** · {message(sentence(finding))}")
-        if faulty.path is None:
-            st.caption(
-                for_markdown(
-                    f"{faulty.name} lies on another machine: copy it here to open the step."
-                )
-            )
+        barred = _barred(faulty)
+        if barred is not None:
+            st.caption(for_markdown(barred))
             return
         with st.container(horizontal=True):
             link(INSPECTOR, "Step inspector", **_place(faulty, finding))
             link(MASK_DIFF, "Mask diff", **_place(faulty, finding))
+
+
+def _barred(faulty: Faulty) -> str | None:
+    """Why no link can lead to the step; None where one can."""
+    if faulty.path is None:
+        return f"{faulty.name} lies on another machine: copy it here to open the step."
+    try:
+        str(faulty.path).encode()
+    except UnicodeEncodeError:
+        return f"{faulty.name} has a name that is no UTF-8: rename it to open the step."
+    return None
 
 
 def _place(faulty: Faulty, finding: Finding) -> dict[str, str]:

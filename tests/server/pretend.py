@@ -37,6 +37,7 @@ class Behaviour:
     ids: bool = True
     raw: dict[str, bytes] = field(default_factory=dict)
     status: dict[str, int] = field(default_factory=dict)
+    version: str = "0.5.12"
     delay: float = 0.0  # seconds before an answer
     asked: list[dict[str, Any]] = field(default_factory=list)
 
@@ -55,7 +56,7 @@ def _answer(behaviour: Behaviour, path: str, body: dict[str, Any]) -> Any:
 
 FIXED = {
     "/v1/models": {"data": [{"id": "tiny"}]},
-    "/server_info": {"version": "0.5.12", "internal_states": [{"avg_spec_accept_length": 3.1}]},
+    "/server_info": {"internal_states": [{"avg_spec_accept_length": 3.1}]},
 }
 
 
@@ -84,6 +85,8 @@ def serve(behaviour: Behaviour) -> Iterator[str]:
                 self._send(METRICS.encode())
             else:
                 known = FIXED.get(self.path)
+                if self.path == "/server_info":
+                    known = {**FIXED[self.path], "version": behaviour.version}
                 self._send(json.dumps(known).encode(), 200 if known else 404)
 
         def do_POST(self) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from app_driver import open_app, params
 from app_driver import words as shown
 
+from engine.trace.json_codec import dumps
 from tests.factories import ints
-from tests.live.recordings import PREDICT, Ranks
+from tests.live.recordings import PREDICT, Ranks, record
 
 WIDTH = ("inputs.qo_indptr", ints(0, 4, 8, 12))
 
@@ -85,6 +87,18 @@ def test_health_is_told_and_never_rendered(ranks: Ranks, traces: Path) -> None:
     assert "<b>x</b>" in table(at, "notes")[0]  # a table shows text as it is
     assert "<script>" not in words(at)
     assert not any(markdown.proto.allow_html for markdown in at.markdown)
+
+
+def test_names_that_are_no_text(ranks: Ranks, traces: Path) -> None:
+    bad = os.fsencode(ranks.folder) + b"/\xff\x1b.jsonl"
+    fault = Path(os.fsdecode(os.fsencode(ranks.folder) + b"/\xfe.jsonl"))
+    Path(os.fsdecode(bad)).write_text("x\n")
+    fault.write_text(dumps(record(0, 2, 3, WIDTH)) + "\n")
+    at = opened(ranks)
+    assert not at.exception
+    assert "1 of them faulty" in words(at)
+    assert "‹DCFE›.jsonl has a name that is no UTF-8: rename it" in words(at)
+    assert any("‹DCFF›‹1B›.jsonl appeared" in text.value for text in at.text)
 
 
 @pytest.mark.parametrize(

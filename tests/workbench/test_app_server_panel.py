@@ -57,6 +57,13 @@ def test_answers_that_part_and_look_odd(traces: Path) -> None:
     assert not at.error
 
 
+def test_answers_that_are_no_text(traces: Path) -> None:
+    with serve(Behaviour(texts=["a\ud800\x1b\n\tb"], version="\ud800")) as url:
+        at = wait(ask(open_app("live"), url), "2 prompts answered the same twice")
+    assert at.code[0].value == "a‹D800›‹1B›\n\tb"
+    assert "‹D800›" in at.dataframe[0].value["value"].tolist()
+
+
 def test_waiting_can_be_stopped(traces: Path) -> None:
     with serve(Behaviour(ready_after=10**6)) as url:
         at = ask(open_app("live"), url)

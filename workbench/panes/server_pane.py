@@ -15,7 +15,7 @@ from workbench.guard import guarded
 from workbench.header import draw_line
 from workbench.panes.picking import draw
 from workbench.theme import palette
-from workbench.tokens import as_code, for_markdown, shorten
+from workbench.tokens import as_code, for_markdown, legible, shorten
 from workbench.verdict import Headline, Level, plural
 
 POLL = "500ms"
@@ -96,7 +96,7 @@ def draw_trial(trial: Trial) -> None:
     for number, asked in enumerate(trial.asked):
         _draw_asked(number, asked)
     told = [{"name": name, "value": f"{value:g}"} for name, value in trial.metrics]
-    told += [{"name": name, "value": value} for name, value in trial.settings]
+    told += [{"name": name, "value": legible(value)} for name, value in trial.settings]
     if told:
         with st.expander(f"what the server says of itself ({len(told)})"):
             st.dataframe(told, hide_index=True, key="server facts")
@@ -117,7 +117,7 @@ def _draw_asked(number: int, asked: Asked) -> None:
     st.markdown(f"prompt {number + 1}: {as_code(shorten(asked.prompt, 200))}")
     for column, answer in zip(st.columns(2), asked.answers, strict=False):
         with column:
-            st.code(answer.text[:SHOWN] or " ", language=None, wrap_lines=True, height=180)
+            st.code(_shown(answer.text) or " ", language=None, wrap_lines=True, height=180)
             st.caption(for_markdown(answer_line(answer)))
     if asked.same:
         st.caption("both answers are the same")
@@ -132,6 +132,11 @@ def _draw_asked(number: int, asked: Asked) -> None:
         figure = drafts_histogram(told.histogram, palette(st.context.theme.type))
         with st.columns(2)[0]:
             draw(figure, f"server histogram {number}", "verify steps by correct drafts")
+
+
+def _shown(text: str) -> str:
+    """An answer's beginning; what has no shape of its own is named, lines and tabs stay."""
+    return "\n".join("\t".join(map(legible, line.split("\t"))) for line in text[:SHOWN].split("\n"))
 
 
 def difference_line(asked: Asked) -> str:
