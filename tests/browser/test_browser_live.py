@@ -1,4 +1,4 @@
-"""The Live page in a real browser: it follows, and reads nothing while it is hidden or paused.."""
+"""The Live page in a real browser: it follows, and reads nothing while it is hidden or paused."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ pytestmark = pytest.mark.browser
 WIDTH = ("inputs.qo_indptr", ints(0, 4, 8, 12))
 
 
-def hide(page: Page, hidden: bool) -> None:
+def hide(page: Page, hidden: bool, *, told: bool = True) -> None:
+    """``told``: the page hears of it at once."""
     page.evaluate(
-        """hidden => {
+        """([hidden, told]) => {
             Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});
-            document.dispatchEvent(new Event('visibilitychange'));
+            if (told) document.dispatchEvent(new Event('visibilitychange'));
         }""",
-        hidden,
+        [hidden, told],
     )
 
 
@@ -46,6 +47,10 @@ def test_it_follows_unless_it_is_hidden_or_paused(
     expect(page.get_by_text("4 steps of 2 ranks")).to_be_visible()
     hide(page, False)
     expect(page.get_by_text("6 steps of 2 ranks")).to_be_visible(timeout=SLOW)
+    hide(page, True, told=False)  # a word that was lost is said again
+    expect(page.get_by_text("paused while this tab is hidden")).to_be_visible(timeout=SLOW)
+    hide(page, False, told=False)
+    expect(page.get_by_text("▶ following")).to_be_visible(timeout=SLOW)
 
     page.get_by_role("button", name="Pause").click()
     expect(page.get_by_role("button", name="Go on")).to_be_visible(timeout=SLOW)
