@@ -134,6 +134,17 @@ def test_stop_tokens_and_requests_that_come_and_go(device: str, overlap: bool) -
 
 
 @pytest.mark.parametrize("overlap", [False, True])
+def test_a_name_that_comes_back_is_another_request(overlap: bool) -> None:
+    target, drafter = models("llama", "cpu")
+    engine = GraphEngine(target, drafter, config(), overlap=overlap)
+    for prompt in PROMPTS.values():
+        state = engine.add("same", prompt, 8)
+        while engine.running:
+            engine.step()
+        assert state.output == plain(target, prompt, 8)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
 def test_the_end_of_the_context(overlap: bool) -> None:
     target, drafter = models("llama", "cpu")
     engine = GraphEngine(target, drafter, config(max_context=30), overlap=overlap)
