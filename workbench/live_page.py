@@ -17,7 +17,7 @@ from workbench import urlstate
 from workbench.following import Following, follow, following
 from workbench.guard import guarded
 from workbench.header import draw_line
-from workbench.live_rows import cause_table, finding_table, rank_table, verdict_of
+from workbench.live_rows import cause_table, finding_table, headline_of, rank_table
 from workbench.outcome import Outcome, mark
 from workbench.pages_folder import INSPECTOR, MASK_DIFF, link
 from workbench.panes.server_pane import draw_server
@@ -87,8 +87,7 @@ def _draw(playing: bool) -> None:
     if now is None:
         return
     state = now.look() if playing or now.state is None else now.state
-    level, said = verdict_of(state)
-    draw_line(Headline(level, said))
+    draw_line(headline_of(state))
     _draw_when(now, playing)
     if state.newest_faulty is not None:
         _draw_faulty(state.newest_faulty)

@@ -8,7 +8,7 @@ from engine.checks.finding import Finding, Verdict
 from engine.live.state import SYMBOLS, LiveState, RankRow
 from workbench.outcome import Outcome, mark
 from workbench.tokens import legible, shorten
-from workbench.verdict import Level, plural, sentence
+from workbench.verdict import EFFECTS, Headline, Level, cause_words, plural, sentence
 
 SIGNS = {
     Verdict.FAULT: mark(Outcome.FAULT).glyph,
@@ -18,23 +18,37 @@ SIGNS = {
 LONGEST = 300  # characters of a foreign text
 
 
-def verdict_of(state: LiveState) -> tuple[Level, str]:
-    """Level and one sentence."""
+def headline_of(state: LiveState) -> Headline:
+    """The verdict line: what is wrong first, how much of it behind."""
     if state.problem is not None:
-        return Level.LATENT, state.problem
+        return Headline(Level.LATENT, state.problem)
     if not state.steps:
-        return Level.EMPTY, "no steps yet: traces appear here as soon as a server writes them"
-    faults = sum(cause.verdict is Verdict.FAULT for cause in state.causes)
+        return Headline(
+            Level.EMPTY, "no steps yet: traces appear here as soon as a server writes them"
+        )
+    read = f"{plural(state.steps, 'step')} of {_ranks(state)}"
     more = " so far; more is being read" if state.behind else ""
+    faults = [cause for cause in state.causes if cause.verdict is Verdict.FAULT]
+    latent = [cause for cause in state.causes if cause.verdict is Verdict.LATENT]
+    if not faults and not latent:
+        return Headline(Level.CLEAN, f"{read}, nothing wrong{more}")
+    first = (faults or latent)[0].first
     if not faults:
-        return Level.CLEAN, f"{plural(state.steps, 'step')} of {_ranks(state)}, nothing wrong{more}"
+        detail = f"{read}, nothing wrong yet{more}"
+        return Headline(Level.LATENT, sentence(first), detail, cause_words(first), first)
     faulty = sum(row.faults for row in state.ranks)
-    steps = f"{plural(state.steps, 'step')} of {_ranks(state)}"
-    return Level.FAULT, f"{plural(faults, 'cause')} in {steps}, {faulty:,} of them faulty{more}"
+    parts = [f"effect: {EFFECTS[first.effect]}", f"{faulty:,} of {read} at fault{more}"]
+    if len(faults) > 1:
+        parts.append(plural(len(faults) - 1, "other cause"))
+    return Headline(Level.FAULT, sentence(first), " · ".join(parts), cause_words(first), first)
 
 
 def _ranks(state: LiveState) -> str:
-    return plural(sum(row.steps > 0 for row in state.ranks), "rank")
+    """``2 ranks``; recordings that are not one a rank are counted too."""
+    read = [row for row in state.ranks if row.steps > 0]
+    ranks = {(row.group, row.rank) for row in read}
+    named = plural(len(ranks), "rank")
+    return named if len(ranks) == len(read) else f"{named} in {plural(len(read), 'recording')}"
 
 
 def rank_table(rows: tuple[RankRow, ...]) -> list[dict[str, Any]]:
@@ -76,7 +90,7 @@ def finding_table(findings: list[Finding]) -> list[dict[str, Any]]:
             "step": finding.step,
             "rank": finding.rank,
             "check": f"{finding.check} {finding.name}",
-            "finding": _foreign(sentence(finding)),
+            "finding": _foreign(sentence(finding).replace("`", "")),
         }
         for finding in findings
     ]
@@ -92,7 +106,7 @@ def cause_table(state: LiveState) -> list[dict[str, Any]]:
             "findings": cause.count,
             "first step": cause.first.step,
             "last step": cause.last.step,
-            "first": _foreign(cause.first.message),
+            "first": _foreign(cause.first.message.replace("`", "")),
         }
         for cause in state.causes
     ]

@@ -61,9 +61,11 @@ def headline(report: Report, cells: CellPair | None = None) -> Headline:
     if finding is None:
         return Headline(Level.CLEAN, _clean(report))
     if finding.verdict is Verdict.LATENT:
-        return Headline(Level.LATENT, sentence(finding), _clean(report), _cause(finding), finding)
+        return Headline(
+            Level.LATENT, sentence(finding), _clean(report), cause_words(finding), finding
+        )
     scope = _scope(report, finding)
-    return Headline(Level.FAULT, sentence(finding, cells), scope, _cause(finding), finding)
+    return Headline(Level.FAULT, sentence(finding, cells), scope, cause_words(finding), finding)
 
 
 def leading(report: Report) -> Finding | None:
@@ -89,7 +91,8 @@ def sentence(finding: Finding, cells: CellPair | None = None) -> str:
     )
 
 
-def _cause(finding: Finding) -> str:
+def cause_words(finding: Finding) -> str:
+    """The diagnosis and what to make of it."""
     return ": ".join(part for part in (finding.diagnosis, finding.hint) if part)
 
 

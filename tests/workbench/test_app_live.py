@@ -57,7 +57,8 @@ def test_it_follows_and_pauses(ranks: Ranks, traces: Path) -> None:
 def test_a_faulty_step_is_pinned_with_the_way_to_it(ranks: Ranks, traces: Path) -> None:
     ranks.write(1, rank1=WIDTH)
     at = opened(ranks)
-    assert "1 of them faulty" in words(at)
+    assert "1 of 4 steps of 2 ranks at fault" in words(at)
+    assert "width-mismatch" in words(at)
     assert "newest faulty step" in words(at)
     links = {link.proto.label: link.proto for link in at.get("page_link")}
     assert {"Step inspector", "Mask diff"} <= set(links)
@@ -96,7 +97,7 @@ def test_names_that_are_no_text(ranks: Ranks, traces: Path) -> None:
     fault.write_text(dumps(record(0, 2, 3, WIDTH)) + "\n")
     at = opened(ranks)
     assert not at.exception
-    assert "1 of them faulty" in words(at)
+    assert "1 of 3 steps of 3 ranks at fault" in words(at)
     assert "‹DCFE›.jsonl has a name that is no UTF-8: rename it" in words(at)
     assert any("‹DCFF›‹1B›.jsonl appeared" in text.value for text in at.text)
 
