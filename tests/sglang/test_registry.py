@@ -16,7 +16,7 @@ from tests.sglang import server_double as double
 from tests.sglang import worked
 from tests.sglang.serving import Server
 from tests.sglang.test_tap import steps
-from tests.sglang.wheel_source import REGISTRY, source_folder
+from tests.sglang_wheels import REGISTRY, sglang_folder
 
 NAME = "sglang.srt.plugins.hook_registry"
 
@@ -24,7 +24,7 @@ NAME = "sglang.srt.plugins.hook_registry"
 @pytest.fixture(params=["0.5.12", "0.5.23"])
 def registry(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The registry's module under its own name; nothing else of the package."""
-    spec = spec_from_file_location(NAME, source_folder(request.param) / REGISTRY)
+    spec = spec_from_file_location(NAME, sglang_folder(request.param) / REGISTRY)
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)

@@ -9,7 +9,8 @@ import pytest
 
 from engine.sglang.probe import Probe, probe
 from engine.sglang.table import ATTENTION, ATTRIBUTES, TARGETS
-from tests.sglang.wheel_source import attributes, parameters, source_folder
+from tests.sglang.wheel_source import attributes, parameters
+from tests.sglang_wheels import sglang_folder
 
 ALL = tuple(f"0.5.{number}" for number in range(11, 24))
 VERSIONS = ALL if os.environ.get("DDTREE_ALL_SGLANG") else ("0.5.12", "0.5.23")
@@ -19,7 +20,7 @@ TREES = {"eagle_tree", "ngram_tree"}
 
 
 def probed(version: str) -> Probe:
-    return probe(partial(parameters, source_folder(version)))
+    return probe(partial(parameters, sglang_folder(version)))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -45,7 +46,7 @@ def test_the_right_functions_are_found(version: str) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_classes_have_the_attributes_that_are_read(version: str) -> None:
     for wanted in ATTRIBUTES:
-        folder = source_folder(version)
+        folder = sglang_folder(version)
         method = wanted.with_method
         if method and parameters(folder, f"{wanted.path}.{method}") is None:
             continue
@@ -55,7 +56,7 @@ def test_classes_have_the_attributes_that_are_read(version: str) -> None:
 
 
 def test_a_version_without_a_function_says_so() -> None:
-    find = partial(parameters, source_folder("0.5.12"))
+    find = partial(parameters, sglang_folder("0.5.12"))
     gone = {f"{ATTENTION}.init_forward_metadata", TARGETS[0].path}
     found = probe(lambda path: None if path in gone else find(path))
     assert found.missing == ("start", "eager")
@@ -63,7 +64,7 @@ def test_a_version_without_a_function_says_so() -> None:
 
 
 def test_a_function_with_other_parameters_is_left_alone_and_named() -> None:
-    find = partial(parameters, source_folder("0.5.12"))
+    find = partial(parameters, sglang_folder("0.5.12"))
     changed = f"{ATTENTION}.init_forward_metadata_replay_cuda_graph"
     found = probe(lambda path: ("self", "plan") if path == changed else find(path))
     assert changed not in {target.path for target, _ in found.found}

@@ -9,7 +9,7 @@ import pytest
 from engine.xray import XRayError
 from engine.xray.kernels import Kernel
 from engine.xray.report import examine
-from tests.xray.sglang_wheel import sglang_folder
+from tests.sglang_wheels import sglang_folder
 from tests.xray.steps import step_of, with_inputs
 from tests.xray.test_measure import pytestmark as pytestmark
 
@@ -71,7 +71,7 @@ def test_the_addressed_formula_refuses_what_it_does_not_cover() -> None:
 
 def test_the_deterministic_kernel_refuses_what_would_lay_its_indices_out_of_bounds() -> None:
     step = step_of([[-1, 0, 1], [-1, 0, 0]], [4, 2], budget=2, deterministic=True)
-    folder = sglang_folder()
+    folder = str(sglang_folder())
     with pytest.raises(XRayError, match="kv_indptr: expected offsets that start at 0 or more and"):
         examine(with_inputs(step, kv_indptr=[4, 1, 6]), Kernel.SGLANG, sglang_path=folder)
     with pytest.raises(XRayError, match="out_cache_loc: the deterministic kernel needs it, found"):

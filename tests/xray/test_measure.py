@@ -18,7 +18,7 @@ from engine.trace import open_trace
 from engine.xray import XRayError
 from engine.xray.kernels import Kernel
 from engine.xray.report import XRay, examine
-from tests.xray.sglang_wheel import sglang_folder
+from tests.sglang_wheels import sglang_folder
 from tests.xray.steps import step_of, story, with_inputs
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -32,7 +32,7 @@ PHASES = (Phase.explicit, Phase.reuse, Phase.generate)  # shrinking would take m
 
 
 def xray(step, kernel: Kernel) -> XRay:
-    path = sglang_folder() if kernel is Kernel.SGLANG else None
+    path = str(sglang_folder()) if kernel is Kernel.SGLANG else None
     return examine(step, kernel, sglang_path=path)
 
 

@@ -8,7 +8,7 @@ import torch
 from engine.layout import MaskKind
 from engine.xray.kernels import Kernel
 from engine.xray.report import examine
-from tests.xray.sglang_wheel import sglang_folder
+from tests.sglang_wheels import sglang_folder
 from tests.xray.steps import step_of, story
 
 pytestmark = [
@@ -20,7 +20,7 @@ KERNELS = [Kernel.ENGINE, Kernel.SGLANG]
 
 
 def xray(step, kernel: Kernel):
-    path = sglang_folder() if kernel is Kernel.SGLANG else None
+    path = str(sglang_folder()) if kernel is Kernel.SGLANG else None
     return examine(step, kernel, device=DEVICE, sglang_path=path)
 
 

@@ -15,7 +15,7 @@ from engine.xray import XRayError
 from engine.xray.kernels import Kernel
 from engine.xray.process import XRayStopped, xray_step
 from engine.xray.sglang_kernel import VARIABLE, find_folder, load_sglang
-from tests.xray.sglang_wheel import sglang_folder
+from tests.sglang_wheels import sglang_folder
 from tests.xray.steps import step_of, story, with_inputs
 
 
@@ -45,14 +45,14 @@ def test_a_stopped_child_is_gone_soon() -> None:
 
 def test_sglang_is_imported_without_a_trace() -> None:
     before = {name for name in sys.modules if name.startswith("sglang")}
-    kernels = load_sglang(sglang_folder())
+    kernels = load_sglang(str(sglang_folder()))
     assert kernels.version == "0.5.12"
     assert kernels.extend_attention_fwd_unified is not None
     assert {name for name in sys.modules if name.startswith("sglang")} == before
 
 
 def test_where_sglang_is_looked_for(monkeypatch, tmp_path) -> None:
-    folder = sglang_folder()
+    folder = str(sglang_folder())
     monkeypatch.setenv(VARIABLE, folder)
     assert find_folder() == find_folder(f"{folder}/sglang")
     with pytest.raises(XRayError, match="expected a folder with SGLang's sglang/kernels/ops"):

@@ -18,7 +18,7 @@ from engine.xray.kernels import Kernel
 from engine.xray.report import examine
 from engine.xray.sglang_kernel import load_sglang
 from fixtures.xray_cases import CASES, FOLDER
-from tests.xray.sglang_wheel import sglang_folder
+from tests.sglang_wheels import sglang_folder
 from tests.xray.test_measure import pytestmark as pytestmark
 
 MODULE = "sglang.kernels.ops.attention.extend_attention"
@@ -26,7 +26,7 @@ MODULE = "sglang.kernels.ops.attention.extend_attention"
 
 def measured(name: str, number: int, kernel: Kernel = Kernel.SGLANG) -> dict:
     step = open_trace(FOLDER / f"{name}.ddtree.zip").step(number)
-    found = examine(step, kernel, sglang_path=sglang_folder())
+    found = examine(step, kernel, sglang_path=str(sglang_folder()))
     return found.report["requests"][0] | {"cells": found.cells[MaskKind.MEASURED, 0]}
 
 
@@ -70,7 +70,7 @@ def test_keys_beyond_the_query_tile_are_dropped(kernel: Kernel) -> None:
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.md")), ids=lambda path: path.stem)
 def test_the_code_of_a_write_up_prints_what_it_says(path: Path, monkeypatch) -> None:
-    kernels, text = load_sglang(sglang_folder()), path.read_text(encoding="utf-8")
+    kernels, text = load_sglang(str(sglang_folder())), path.read_text(encoding="utf-8")
     module = types.ModuleType(MODULE)
     vars(module).update(vars(kernels))
     parts = MODULE.split(".")

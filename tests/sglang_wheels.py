@@ -1,4 +1,4 @@
-"""SGLang's kernels for the tests, out of its wheel: fetched once with pip, without dependencies, never installed."""
+"""Files out of SGLang's wheels for the tests: fetched once with pip, without dependencies, never installed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import pytest
 from filelock import FileLock
 
 from engine.models.cache import cache_folder
+from engine.sglang.table import ATTRIBUTES, TARGETS
 
-WANTED = (
+KERNELS = (
     "sglang/_version.py",
     "sglang/version.py",
     "sglang/srt/environ.py",
@@ -23,17 +24,29 @@ WANTED = (
     "sglang/kernels/ops/attention/decode_attention.py",
     "sglang/kernels/ops/attention/score_mod.py",
 )
+REGISTRY = "sglang/srt/plugins/hook_registry.py"
 OPTIONS = ("--no-deps", "--only-binary=:all:", "--python-version=3.12", "--no-cache-dir", "-q")
 PATIENCE = 120  # seconds
-DONE = "complete"
+DONE = "complete"  # names what was taken out: a longer list fetches again
 
 
-def sglang_folder(version: str = "0.5.12") -> str:
-    """The folder with the kernels of a version; skips the test where the wheel cannot be had."""
+def file_of(path: str) -> str:
+    """The file that holds ``module.Class.method`` or ``module.function``."""
+    parts = path.split(".")
+    module = [part for part in parts[:-1] if part[0].islower()]
+    return "/".join(module) + ".py"
+
+
+WATCHED = {file_of(t.path) for t in TARGETS} | {file_of(a.path) for a in ATTRIBUTES}
+WANTED = sorted({*KERNELS, *WATCHED, REGISTRY})
+
+
+def sglang_folder(version: str = "0.5.12") -> Path:
+    """The folder with the kernels and the watched files of a version; skips the test where they cannot be had."""
     folder, reason = _fetched(version)
     if reason:
         pytest.skip(f"the wheel of sglang {version} cannot be had: {reason}")
-    return str(folder)
+    return folder
 
 
 @cache
@@ -41,7 +54,8 @@ def _fetched(version: str) -> tuple[Path, str]:
     folder = cache_folder() / "sglang" / version
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
-        if (folder / DONE).exists():
+        done = folder / DONE
+        if done.exists() and done.read_text() == "\n".join(WANTED):
             return folder, ""
         folder.mkdir(exist_ok=True)
         try:
@@ -49,7 +63,7 @@ def _fetched(version: str) -> tuple[Path, str]:
         except (OSError, subprocess.TimeoutExpired, zipfile.BadZipFile) as error:
             reason = str(error)
         if not reason:
-            (folder / DONE).touch()
+            done.write_text("\n".join(WANTED))
     return folder, reason
 
 
