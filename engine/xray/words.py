@@ -87,14 +87,17 @@ def _word(cell: int) -> str:
 
 def _rows(judged: Judged) -> str:
     parts = []
-    if judged.unwritten:
-        parts.append(f"{_named(judged.unwritten)} are never written")
-    if judged.empty:
-        parts.append(f"{_named(judged.empty)} see nothing")
-    if judged.outside:
-        parts.append(f"{_named(judged.outside)} read cells outside the buffer")
-    if judged.foreign_count:
-        parts.append(f"{judged.foreign_count} foreign keys are attended to")
+    for rows, one, several in (
+        (judged.unwritten, "is never written", "are never written"),
+        (judged.empty, "sees nothing", "see nothing"),
+        (judged.outside, "reads cells outside the buffer", "read cells outside the buffer"),
+    ):
+        if rows:
+            parts.append(f"{_named(rows)} {one if len(rows) == 1 else several}")
+    count = judged.foreign_count
+    if count:
+        keys = "1 foreign key is" if count == 1 else f"{count} foreign keys are"
+        parts.append(f"{keys} attended to")
     return "".join(f"; {part}" for part in parts)
 
 

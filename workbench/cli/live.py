@@ -204,7 +204,8 @@ def verdict(state: LiveState) -> str:
     faults = sum(cause.verdict.value == "fault" for cause in state.causes)
     steps = "1 step" if state.steps == 1 else f"{state.steps} steps"
     if not faults:
-        return f"{steps}, nothing wrong"
+        latent = any(cause.verdict.value == "latent" for cause in state.causes)
+        return f"{steps}, nothing wrong{' yet' if latent else ''}"
     words = "1 cause" if faults == 1 else f"{faults} causes"
     return f"{words} in {steps}, {sum(row.faults for row in state.ranks)} of them faulty"
 
