@@ -74,6 +74,15 @@ def test_the_story_with_width_8_row_by_row(kernel: Kernel) -> None:
     assert [pair["agree"] for pair in report["pairs"]] == [True, False, True]
 
 
+@pytest.mark.parametrize("kernel", [Kernel.ENGINE, Kernel.SGLANG])  # the formula in torch refuses
+def test_rows_that_two_programs_write_are_contested_and_nobodys_fault(kernel: Kernel) -> None:
+    """Offsets that fall: program 0 has rows 0 to 5, program 1 none, program 2 rows 3 to 8. On a GPU either may win."""
+    step = with_inputs(step_of([[-1, 0, 1]] * 3, [3, 2, 4], budget=5), qo_indptr=[0, 6, 3, 9])
+    requests = xray(step, kernel).report["requests"]
+    assert [each["contested"] for each in requests] == [[3, 4, 5], [], []]
+    assert all(each["pairs"][2]["agree"] for each in requests)
+
+
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize(
     ("name", "number"),
