@@ -20,6 +20,7 @@ from engine.tree import DraftTree
 PREFIX_SKIPPING = (
     "triton",
     "addressed",
+    "device",
 )  # attention backends that take prefix columns for visible without reading
 PADDED_SEQ_LEN = 1  # what SGLang fills in where nothing was recorded
 

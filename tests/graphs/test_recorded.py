@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from engine.checks.registry import check_trace
+from engine.checks.finding import Effect
+from engine.checks.registry import check_step, check_trace
 from engine.decoding.accept import Sampler
 from engine.decoding.engine import Engine
 from engine.decoding.record import Recorder
 from engine.decoding.run_settings import RunSettings
-from engine.decoding.settings import EngineConfig, Graph
+from engine.decoding.settings import Backend, EngineConfig, Graph
 from engine.drafters.dflash import DFlashDrafter
 from engine.graphs.recorded import RecordedEngine
 from engine.step import VerifyStep
@@ -38,7 +39,9 @@ def recorded(device: str, settings: EngineConfig, family: str = "llama") -> list
 @pytest.mark.parametrize("device", ["cpu", GPU])
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_recordings_are_clean(device: str, family: str) -> None:
-    settings = config(graph=Graph.REPLAY, captured_bs=(4,), kept_candidates=16)
+    settings = config(
+        graph=Graph.REPLAY, captured_bs=(4,), kept_candidates=16, backend=Backend.DEVICE
+    )
     steps = recorded(device, settings, family)
     report = check_trace(steps)
     assert not report.findings
@@ -105,6 +108,21 @@ def test_a_tampered_step_is_found() -> None:
     wrong[int(np.flatnonzero(wrong == 0)[0])] = 1
     steps[1] = replace(steps[1], inputs=replace(steps[1].inputs, custom_mask=wrong))
     assert [finding.check for finding in check_trace(steps).causes] == ["I8"]
+
+
+def test_prefix_columns_that_the_kernel_does_not_read_are_no_wrong_text() -> None:
+    """As with the address formula of the eager engine, which skips them too."""
+    step = recorded("cpu", config(captured_bs=(4,), backend=Backend.DEVICE))[-1]
+    mask = step.inputs.custom_mask
+    assert mask is not None
+    wrong = mask.copy()
+    wrong[0] = 0
+    step = replace(step, inputs=replace(step.inputs, custom_mask=wrong))
+    alike = replace(step, source=replace(step.source, attention_backend="addressed"))
+    found, wanted = ([(f.check, f.verdict, f.effect) for f in check_step(s)] for s in (step, alike))
+    assert step.source.attention_backend == "device"
+    assert found == wanted
+    assert Effect.OUTPUT not in [effect for *_, effect in found]
 
 
 def test_what_a_run_on_the_device_refuses() -> None:
