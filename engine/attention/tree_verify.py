@@ -22,11 +22,11 @@ from engine.attention.tree_verify_torch import tree_verify_torch
 
 try:
     import triton
-
-    from engine.attention import tree_verify_kernel as kernels
-    from engine.attention.tree_verify_hopper_kernel import over_parts_hopper
 except ImportError:  # Triton has no build for this platform; the twin serves
     triton = None
+else:
+    from engine.attention import tree_verify_kernel as kernels
+    from engine.attention.tree_verify_hopper_kernel import over_parts_hopper
 
 LOG2E = 1.4426950408889634
 

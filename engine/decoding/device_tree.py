@@ -19,10 +19,10 @@ from torch import Tensor
 
 try:
     import triton
-
-    from engine.decoding import device_tree_kernel as kernels
 except ImportError:  # Triton has no build for this platform; the twin serves
     triton = None
+else:
+    from engine.decoding import device_tree_kernel as kernels
 
 WORDS = 3  # of a key
 WORD_BITS = 63

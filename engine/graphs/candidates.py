@@ -11,10 +11,10 @@ from torch import Tensor
 
 try:
     import triton
-
-    from engine.graphs import candidates_kernel as kernels
 except ImportError:  # Triton has no build for this platform; the twin serves
     triton = None
+else:
+    from engine.graphs import candidates_kernel as kernels
 
 MOST = 256  # tokens a position
 MAX_GROUPS = 4096  # of a row: one program looks through their maxima

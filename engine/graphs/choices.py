@@ -10,10 +10,10 @@ from torch import Tensor
 
 try:
     import triton
-
-    from engine.graphs import choices_kernel as kernels
 except ImportError:  # Triton has no build for this platform; torch serves
     triton = None
+else:
+    from engine.graphs import choices_kernel as kernels
 
 CHUNK = 4096  # logits of one program
 

@@ -20,10 +20,10 @@ from engine.decoding.metadata import AttentionMetadata, VerifyInputs
 
 try:
     import triton
-
-    from engine.graphs import layout_kernel as kernels
 except ImportError:  # Triton has no build for this platform; the twins serve
     triton = None
+else:
+    from engine.graphs import layout_kernel as kernels
 
 PADDED_SEQ_LEN = 1
 PREFIX_BLOCK, MASK_BLOCK = 1024, 1024  # tokens, cells of one program at a time

@@ -14,10 +14,10 @@ from engine.graphs.rows import gated
 
 try:
     import triton
-
-    from engine.graphs import linear_kernel as kernels
 except ImportError:  # Triton has no build for this platform; torch serves
     triton = None
+else:
+    from engine.graphs import linear_kernel as kernels
 
 FEW = 128  # rows up to which the weights' way from memory is what a product takes
 

@@ -16,10 +16,10 @@ from engine.models.rope import rotate, rotation
 
 try:
     import triton
-
-    from engine.graphs import rows_kernel as kernels
 except ImportError:  # Triton has no build for this platform; the twins serve
     triton = None
+else:
+    from engine.graphs import rows_kernel as kernels
 
 GATE_BLOCK = 512  # columns of one program
 

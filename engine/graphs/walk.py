@@ -17,10 +17,10 @@ from engine.graphs.layout import BatchState, Layout
 
 try:
     import triton
-
-    from engine.graphs import walk_kernel as kernels
 except ImportError:  # Triton has no build for this platform; the twins serve
     triton = None
+else:
+    from engine.graphs import walk_kernel as kernels
 
 COMPACT_BLOCK = 256  # numbers of a slot that one program moves
 

@@ -94,7 +94,9 @@ def _steps(steps: dict[str, Any]) -> Iterator[str]:
 
 def _budget(budget: dict[str, dict[str, float]]) -> Iterator[str]:
     stages = list(dict.fromkeys(stage for spent in budget.values() for stage in spent))
-    yield "Where a step's time goes, µs of each stage under graph replay (commit: with nothing accepted, so nothing moves):"
+    yield (
+        "Where a step's time goes, µs of each stage under graph replay (commit: of a step that accepts nothing):"
+    )
     yield ""
     yield "| | " + " | ".join(stages) + " |"
     yield "| --- |" + " --: |" * len(stages)
