@@ -77,6 +77,8 @@ def test_a_fault_leaks_where_it_says(recorded, fault: str, place: Place) -> None
     leaking = [each for each in found if each.leaks]
     assert leaking
     assert any(each.mass[..., each.real, place].sum() > 0 for each in leaking)
+    for each in found:  # rows that nobody writes, and padding, choose nothing
+        assert (each.logit_change[~(each.real & each.written)] == 0).all()
     if fault != "verify-width":
         for each in leaking:
             others = [other for other in Place if other is not place]

@@ -17,7 +17,9 @@ from engine.layout import UNREAD, MaskKind
 from engine.trace import open_trace
 from engine.xray import XRayError
 from engine.xray.kernels import Kernel
+from engine.xray.measure import measure
 from engine.xray.report import XRay, examine
+from engine.xray.verdict import judge
 from tests.sglang_wheels import sglang_folder
 from tests.xray.steps import step_of, story, with_inputs
 
@@ -72,6 +74,22 @@ def test_the_story_with_width_8_row_by_row(kernel: Kernel) -> None:
     assert report["unwritten"] == list(range(8, 17))
     assert report["fault"] == "metadata"
     assert [pair["agree"] for pair in report["pairs"]] == [True, False, True]
+
+
+def test_a_row_that_is_not_written_differs_from_one_that_sees_nothing() -> None:
+    """Neither attends to anything, but only one of them leaves what lay there before."""
+    step = step_of([[-1, 0, 0]], [0], budget=2)
+    mask = step.inputs.custom_mask.copy()
+    mask[6:9] = 0  # row 2
+    measured = measure(with_inputs(step, custom_mask=mask), Kernel.ADDRESSED)
+    assert measured.seen.written.all()
+    assert not measured.seen.times[2].any()
+    assert judge(step, measured)[0].pairs[2].agrees
+    measured.seen.written[2] = False
+    lost = judge(step, measured)[0]
+    assert lost.unwritten == (2,)
+    assert not lost.pairs[2].agrees
+    assert {row for row, _ in lost.pairs[2].cells} == {2}
 
 
 @pytest.mark.parametrize("kernel", [Kernel.ENGINE, Kernel.SGLANG])  # the formula in torch refuses
