@@ -63,11 +63,14 @@ def _lines(path: Path, report: dict[str, Any]) -> list[str]:
         return list(map(printable, lines))
     leaking = sum(row["max"] > 0 for row in report["rows"])
     rows = [row for row in report["rows"] if row["max"] > 0 or row["logit_change"] > 0]
-    lines = [f"{head}: {leaking} rows attend to what they must not; {kept}", "", TITLE]
+    do = "row attends to what it" if leaking == 1 else "rows attend to what they"
+    lines = [f"{head}: {leaking} {do} must not; {kept}", "", TITLE]
     lines += map(_row_line, rows)
     unwritten = [row for row in report["rows"] if not row["written"]]
     if unwritten:
-        lines.append(f"  {len(unwritten)} rows are never written; they attend to nothing")
+        one = len(unwritten) == 1
+        do = "row is never written; it attends" if one else "rows are never written; they attend"
+        lines.append(f"  {len(unwritten)} {do} to nothing")
     return list(map(printable, lines))
 
 

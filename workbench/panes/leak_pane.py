@@ -49,8 +49,9 @@ def leak_line(report: dict[str, Any], rid: str) -> str:
     if not leaking:
         return "Leak mass: exactly 0 in every row, layer and head"
     worst = max(leaking, key=lambda row: row["max"])
+    do = "attends to what it must not" if len(leaking) == 1 else "attend to what they must not"
     return (
-        f"Leak mass: {plural(len(leaking), 'row')} of {len(rows)} attend to what they must not, at most "
+        f"Leak mass: {plural(len(leaking), 'row')} of {len(rows)} {do}, at most "
         f"{worst['max']:.3f} of a head's attention (row {worst['row']}, layer {worst['layer']}, head {worst['head']}); "
         f"largest logit change {max(row['logit_change'] for row in rows):.3f}"
     )

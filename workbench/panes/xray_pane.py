@@ -16,6 +16,7 @@ from workbench.outcome import Outcome, mark
 from workbench.sides import Side
 from workbench.stepview import StepView
 from workbench.tokens import for_markdown, message
+from workbench.verdict import plural
 from workbench.xrays import KERNELS, start_xray, xray_of
 
 POLL = "500ms"
@@ -122,7 +123,7 @@ def chain_line(report: dict[str, Any]) -> str:
     text = report["pairs"][0]["left"]
     for pair in report["pairs"]:
         sign = "=" if pair["agree"] else "≠"
-        count = f" ({pair['cells']} cells)" if pair["cells"] else ""
+        count = f" ({plural(pair['cells'], 'cell')})" if pair["cells"] else ""
         text += f" {sign} {pair['right']}{count}"
     return str(text)
 
