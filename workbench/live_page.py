@@ -15,15 +15,14 @@ from engine.checks.finding import Finding
 from engine.live.state import Faulty, LiveState
 from workbench import urlstate
 from workbench.following import Following, follow, following
-from workbench.guard import guarded
 from workbench.header import draw_line
 from workbench.live_rows import cause_table, finding_table, headline_of, rank_table
 from workbench.outcome import Outcome, mark
 from workbench.pages_folder import INSPECTOR, MASK_DIFF, link
 from workbench.panes.server_pane import draw_server
+from workbench.polling import draw_again_every
 from workbench.tokens import for_markdown, legible, message
 from workbench.verdict import Headline, Level, sentence
-from workbench.visibility import is_hidden
 
 EVERY = 1.0  # seconds
 WHERE = "live where"
@@ -46,8 +45,10 @@ def _draw_followed() -> None:
             "state, its findings as they come and the first step on which ranks differ appear here."
         )
         return
-    playing = now.playing and not is_hidden()
-    st.fragment(guarded()(_draw), run_every=EVERY if playing else None)(playing)
+    if now.playing:
+        draw_again_every(EVERY, "live", _look)
+    else:
+        _draw(now, now.state or now.look())
 
 
 def _draw_controls() -> None:
@@ -81,14 +82,17 @@ def _play(playing: bool) -> None:
         now.playing = playing
 
 
-def _draw(playing: bool) -> None:
-    """What changes with every look."""
+def _look() -> None:
+    """Read what is new, and draw it."""
     now = following()
-    if now is None:
-        return
-    state = now.look() if playing or now.state is None else now.state
+    if now is not None:
+        _draw(now, now.look())
+
+
+def _draw(now: Following, state: LiveState) -> None:
+    """What changes with every look."""
     draw_line(headline_of(state))
-    _draw_when(now, playing)
+    _draw_when(now)
     if state.newest_faulty is not None:
         _draw_faulty(state.newest_faulty)
     if state.ranks:
@@ -107,10 +111,9 @@ def _draw(playing: bool) -> None:
             st.text("\n".join(lines))
 
 
-def _draw_when(now: Following, playing: bool) -> None:
-    word = "▶ following" if playing else "❚❚ paused"
-    hidden = " while this tab is hidden" if now.playing and not playing else ""
-    st.caption(f"{word}{hidden} · looked at {_clock(now.looked_at)} · {for_markdown(now.url)}")
+def _draw_when(now: Following) -> None:
+    word = "▶ following" if now.playing else "❚❚ paused"
+    st.caption(f"{word} · looked at {_clock(now.looked_at)} · {for_markdown(now.url)}")
 
 
 def _clock(seconds: float) -> str:

@@ -13,7 +13,6 @@ from workbench import urlstate
 from workbench.figures.rank_map import LEFT
 from workbench.figures.strip import StepBar, step_strip
 from workbench.glossary import explain
-from workbench.guard import guarded
 from workbench.header import draw_line
 from workbench.loading import load
 from workbench.outcome import Outcome, mark
@@ -21,6 +20,7 @@ from workbench.pages_folder import INSPECTOR, open_page
 from workbench.panes.drafter_pane import draw_curve
 from workbench.panes.picking import draw
 from workbench.panes.walk_pane import draw_walk, draw_walks, pick_step
+from workbench.polling import draw_again_every
 from workbench.run_form import draw_form
 from workbench.runs import Job, State, Written, store
 from workbench.theme import palette
@@ -28,7 +28,7 @@ from workbench.tokens import for_markdown, message, visible
 from workbench.traces import traces_folder
 from workbench.verdict import plural
 
-POLL = "500ms"
+POLL = 0.5  # seconds
 
 
 def draw_run() -> None:
@@ -41,7 +41,7 @@ def draw_run() -> None:
         if job is None:
             _draw_nothing()
         elif job.state is State.RUNNING:
-            st.fragment(guarded()(_follow), run_every=POLL)(job.id)
+            draw_again_every(POLL, "run", lambda: _follow(job.id))
         else:
             _draw_job(job)
 

@@ -11,14 +11,14 @@ from engine.server.trial import PROMPTS, Answer, Asked, Endpoint, Trial
 from workbench import server_jobs
 from workbench.background import Job, State
 from workbench.figures.drafts_histogram import drafts_histogram
-from workbench.guard import guarded
 from workbench.header import draw_line
 from workbench.panes.picking import draw
+from workbench.polling import draw_again_every
 from workbench.theme import palette
 from workbench.tokens import as_code, for_markdown, legible, shorten
 from workbench.verdict import Headline, Level, plural
 
-POLL = "500ms"
+POLL = 0.5  # seconds
 SHOWN = 20_000  # characters of an answer
 MEANING = {
     Endpoint.CHAT: "/v1/chat/completions, with the model's chat template",
@@ -40,7 +40,7 @@ def draw_server() -> None:
             "the server says of its acceptance. Nothing is sent before the button is pressed."
         )
     elif job.state is State.RUNNING:
-        st.fragment(guarded()(_follow), run_every=POLL)(job)
+        draw_again_every(POLL, "server", lambda: _follow(job))
     else:
         _draw_job(job)
 

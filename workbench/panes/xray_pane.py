@@ -11,15 +11,15 @@ from engine.layout import MaskKind
 from workbench import unusable, urlstate
 from workbench.background import Job, State
 from workbench.glossary import explain
-from workbench.guard import guarded
 from workbench.outcome import Outcome, mark
+from workbench.polling import draw_again_every
 from workbench.sides import Side
 from workbench.stepview import StepView
 from workbench.tokens import for_markdown, message
 from workbench.verdict import plural
 from workbench.xrays import KERNELS, start_xray, xray_of
 
-POLL = "500ms"
+POLL = 0.5  # seconds
 LISTED = 8  # foreign keys
 MEANING = {
     "engine": "this workbench's Triton kernel, in Triton's interpreter",
@@ -83,7 +83,7 @@ def _offer_sides(side: Side) -> None:
 
 def follow(job: Job, key: str) -> None:
     """Progress and a button that stops the job; the whole page is drawn again when it ends."""
-    st.fragment(guarded()(_follow), run_every=POLL)(job, key)
+    draw_again_every(POLL, key, lambda: _follow(job, key))
 
 
 def _follow(job: Job, key: str) -> None:
