@@ -1,0 +1,62 @@
+"""Experiment: a matrix and the subject that it is tried on, as it lies in ``experiment.json``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from engine.isolate.matrix import Matrix
+
+
+@dataclass(frozen=True)
+class LocalSubject:
+    """The engine of this project. Fields are those of :class:`engine.decoding.run_settings.RunSettings`."""
+
+    model: str = "smollm2"
+    drafter: str = "dflash"
+    accuracy: float = 0.9
+    block_size: int = 8
+    spine: bool = False
+    captured_bs: int | None = None  # with graphs; None: the next power of two
+    fault: str | None = None  # that is to be found
+    backend: str = "addressed"
+    device: str = "cpu"
+    dtype: str = "float32"
+    checks: bool = True  # record a trace of each cell and check it
+
+
+@dataclass(frozen=True)
+class ServerSubject:
+    """A server that is started for each setting of budget, top-k and graphs, and ended again.
+
+    ``command`` and ``plain_command`` are words of a command line; in each, ``{budget}``, ``{width}`` (budget + 1),
+    ``{topk}`` and ``{traces}`` (a folder for the tap, one a cell) are filled in, and the word ``{eager}`` becomes
+    ``eager_words`` without graphs and nothing with them. ``plain_command``: the same model without speculation.
+    """
+
+    command: tuple[str, ...]
+    plain_command: tuple[str, ...]
+    url: str = "http://127.0.0.1:30000"
+    block_size: int | None = None  # of the drafter
+    eager_words: tuple[str, ...] = ("--disable-cuda-graph",)
+    environment: tuple[tuple[str, str], ...] = ()  # filled in like the command
+    patience: float = 900.0  # seconds until it must be ready
+    timeout: float = 300.0  # seconds of one answer
+    tie: float = 0.5  # log-probabilities that lie closer are a near-tie
+
+    def __post_init__(self) -> None:
+        for name in ("command", "plain_command"):
+            if not getattr(self, name):
+                raise ValueError(f"{name}: expected the words of a command line, found none")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What is tried on what."""
+
+    matrix: Matrix = field(default_factory=Matrix)
+    subject: LocalSubject | ServerSubject = field(default_factory=LocalSubject)
+
+    @property
+    def speed_counts(self) -> bool:
+        """Whether slower than plain decoding is slow: the local engine is built to be looked at, not to be fast."""
+        return isinstance(self.subject, ServerSubject)

@@ -1,0 +1,54 @@
+"""Run an experiment cell by cell, as events; the caller may stop at any time and go on later."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.isolate.cell import Cell
+from engine.isolate.experiment import Experiment
+from engine.isolate.measured import Measured
+from engine.isolate.store import Store
+from engine.isolate.subject import Measure, Report, measure_for
+
+MakeMeasure = Callable[[Experiment, Path], Measure]
+
+
+@dataclass(frozen=True)
+class Started:
+    """A cell is measured now. ``number`` counts from 0, of ``total`` in the whole matrix."""
+
+    cell: Cell
+    number: int
+    total: int
+    seconds_left: float | None  # from the cells measured so far; None before the first
+
+
+@dataclass(frozen=True)
+class Done:
+    """A cell was measured, and its line is on disk."""
+
+    measured: Measured
+
+
+Event = Started | Done
+
+
+def run_lab(store: Store, report: Report, *, make: MakeMeasure = measure_for) -> Iterator[Event]:
+    """Measure what is left. What ``report`` raises ends it; every cell that was measured stays."""
+    total, left = len(store.experiment.matrix), store.left
+    if not left:
+        return
+    began, measured = time.monotonic(), 0
+    with closing(make(store.experiment, store.traces)) as subject:
+        for number, cell in enumerate(left):
+            each = (time.monotonic() - began) / measured if measured else None
+            rest = each * (len(left) - number) if each is not None else None
+            yield Started(cell, total - len(left) + number, total, rest)
+            result = subject.measure(cell, report)
+            store.add(result)
+            measured += 1
+            yield Done(result)

@@ -1,0 +1,50 @@
+"""What came of one cell: facts alone; what they mean is judged elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from engine.isolate.cell import Cell
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One request of a cell beside plain decoding of its prompt on the same backend. None: not told.
+
+    A cell is run twice; ``text`` is that of the run that leaves plain decoding's text first.
+    """
+
+    prompt: str
+    text: str
+    plain_text: str
+    tokens: tuple[int, ...] | None  # that were generated
+    plain_tokens: tuple[int, ...] | None
+    first_difference: int | None  # index of the first token that differs; None: there is none
+    # By how much plain decoding prefers its own token there: logits, or log-probabilities of a server.
+    margin: float | None = None
+    near_tie: bool | None = None  # rounding alone explains the difference
+    repeats: bool | None = None  # both runs gave one text
+    plain_parts: int | None = None  # index at which a second plain run differs; None: it does not
+    accept_length: float | None = None  # tokens a verify step, bonus included
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One cell, once. ``findings``: of each check, its own ones, without those that another explains."""
+
+    cell: Cell
+    requests: tuple[Compared, ...] = ()
+    seconds: float = 0.0  # of the whole cell
+    tokens_per_s: float | None = None
+    plain_tokens_per_s: float | None = None
+    findings: dict[str, int] | None = None  # None: nothing was checked
+    diagnoses: dict[str, int] = field(default_factory=dict)  # steps by diagnosis
+    sentence: str | None = None  # of the first finding
+    trace: str | None = None  # file name of the recording, beside the results
+    error: str | None = None  # why it could not be measured
+
+    @property
+    def accept_length(self) -> float | None:
+        """Mean over its requests."""
+        known = [r.accept_length for r in self.requests if r.accept_length is not None]
+        return sum(known) / len(known) if known else None

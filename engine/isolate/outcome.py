@@ -1,0 +1,93 @@
+"""Outcome of a cell from its behaviour alone: texts, margins, repetitions, acceptance, speed. Findings are not asked.
+
+A text that plain decoding would not have written is wrong, however fluent. Three things look like that and are not:
+plain decoding that differs from itself, a tie that rounding decides, and a sampled text of a server, which need not
+equal another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+
+from engine.isolate.cell import Cell, Factor
+from engine.isolate.measured import Compared, Measured
+
+LESS = 0.95  # acceptance below this share of a cell that must not accept more is lower
+USELESS = 1.02  # tokens a step: nothing that was drafted is accepted
+
+
+class Outcome(StrEnum):
+    """What a cell is."""
+
+    CLEAN = "clean"
+    NEAR_TIE = "near-tie"  # differs from plain decoding where rounding decides
+    NONDETERMINISTIC = "non-deterministic"  # plain decoding differs from itself there
+    SLOW = "lossless but slow"
+    WRONG = "wrong"
+    FAILED = "failed"
+
+
+RIGHT = (Outcome.CLEAN, Outcome.NEAR_TIE, Outcome.SLOW)
+BROKEN = (Outcome.WRONG, Outcome.FAILED)
+_WORST_LAST = (Outcome.CLEAN, Outcome.NEAR_TIE, Outcome.NONDETERMINISTIC, Outcome.WRONG)
+
+
+def outcomes(results: Iterable[Measured], *, speed_counts: bool = False) -> dict[Cell, Outcome]:
+    """Of each cell. ``speed_counts``: slower than plain decoding is slow, as on a server."""
+    by_cell = {measured.cell: measured for measured in results}
+    found = {cell: text_outcome(measured) for cell, measured in by_cell.items()}
+    for cell, measured in by_cell.items():
+        if found[cell] in (Outcome.CLEAN, Outcome.NEAR_TIE) and (
+            _accepts_less(measured, by_cell, found) or (speed_counts and _is_slower(measured))
+        ):
+            found[cell] = Outcome.SLOW
+    return found
+
+
+def text_outcome(measured: Measured) -> Outcome:
+    """The worst of its requests."""
+    if measured.error is not None or not measured.requests:
+        return Outcome.FAILED
+    return max((_of_request(r) for r in measured.requests), key=_WORST_LAST.index)
+
+
+def _of_request(request: Compared) -> Outcome:
+    parts, plain_parts = request.first_difference, request.plain_parts
+    if parts is None:
+        return Outcome.CLEAN
+    if plain_parts is not None and (request.margin is None or parts >= plain_parts):
+        return Outcome.NONDETERMINISTIC
+    return Outcome.NEAR_TIE if request.near_tie else Outcome.WRONG
+
+
+def _is_slower(measured: Measured) -> bool:
+    own, plain = measured.tokens_per_s, measured.plain_tokens_per_s
+    return own is not None and plain is not None and own < plain
+
+
+def _accepts_less(
+    measured: Measured, by_cell: Mapping[Cell, Measured], found: Mapping[Cell, Outcome]
+) -> bool:
+    """Fewer tokens a step than a cell whose trees lie within this one's, or than none at all."""
+    own = measured.accept_length
+    if own is None:
+        return False
+    if own < USELESS:
+        return True
+    others = (
+        other.accept_length
+        for cell, other in by_cell.items()
+        if found[cell] is Outcome.CLEAN and _bounds(cell, measured.cell)
+    )
+    return any(other is not None and own < LESS * other for other in others)
+
+
+def _bounds(smaller: Cell, cell: Cell) -> bool:
+    """Whether ``smaller`` cannot accept more than ``cell``: the same trees launched otherwise, or contained ones."""
+    differs = smaller.differs_in(cell)
+    if differs == (Factor.GRAPHS,):
+        return True
+    if differs == (Factor.BUDGET,):
+        return smaller.budget < cell.budget
+    return False
