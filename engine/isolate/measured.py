@@ -25,6 +25,7 @@ class Compared:
     near_tie: bool | None = None  # rounding alone explains the difference
     repeats: bool | None = None  # both runs gave one text
     plain_parts: int | None = None  # index at which a second plain run differs; None: it does not
+    plain_near_tie: bool | None = None  # rounding alone explains that
     accept_length: float | None = None  # tokens a verify step, bonus included
 
 
@@ -38,7 +39,8 @@ class Measured:
     tokens_per_s: float | None = None
     plain_tokens_per_s: float | None = None
     findings: dict[str, int] | None = None  # None: nothing was checked
-    diagnoses: dict[str, int] = field(default_factory=dict)  # steps by diagnosis
+    diagnoses: dict[str, int] = field(default_factory=dict)  # the same by diagnosis
+    effects: dict[str, int] = field(default_factory=dict)  # the same by effect
     sentence: str | None = None  # of the first finding
     trace: str | None = None  # file name of the recording, beside the results
     error: str | None = None  # why it could not be measured

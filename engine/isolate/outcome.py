@@ -36,7 +36,8 @@ _WORST_LAST = (Outcome.CLEAN, Outcome.NEAR_TIE, Outcome.NONDETERMINISTIC, Outcom
 def outcomes(results: Iterable[Measured], *, speed_counts: bool = False) -> dict[Cell, Outcome]:
     """Of each cell. ``speed_counts``: slower than plain decoding is slow, as on a server."""
     by_cell = {measured.cell: measured for measured in results}
-    found = {cell: text_outcome(measured) for cell, measured in by_cell.items()}
+    unstable = any(_plain_is_unstable(r) for m in by_cell.values() for r in m.requests)
+    found = {cell: text_outcome(measured, unstable) for cell, measured in by_cell.items()}
     for cell, measured in by_cell.items():
         if found[cell] in (Outcome.CLEAN, Outcome.NEAR_TIE) and (
             _accepts_less(measured, by_cell, found) or (speed_counts and _is_slower(measured))
@@ -45,20 +46,26 @@ def outcomes(results: Iterable[Measured], *, speed_counts: bool = False) -> dict
     return found
 
 
-def text_outcome(measured: Measured) -> Outcome:
-    """The worst of its requests."""
+def text_outcome(measured: Measured, unstable: bool = False) -> Outcome:
+    """The worst of its requests. ``unstable``: plain decoding differs from itself, and not by rounding alone."""
     if measured.error is not None or not measured.requests:
         return Outcome.FAILED
-    return max((_of_request(r) for r in measured.requests), key=_WORST_LAST.index)
+    return max((_of_request(r, unstable) for r in measured.requests), key=_WORST_LAST.index)
 
 
-def _of_request(request: Compared) -> Outcome:
+def _of_request(request: Compared, unstable: bool) -> Outcome:
     parts, plain_parts = request.first_difference, request.plain_parts
     if parts is None:
         return Outcome.CLEAN
-    if plain_parts is not None and (request.margin is None or parts >= plain_parts):
+    if request.near_tie:
+        return Outcome.NEAR_TIE
+    if unstable or (plain_parts is not None and parts >= plain_parts):
         return Outcome.NONDETERMINISTIC
-    return Outcome.NEAR_TIE if request.near_tie else Outcome.WRONG
+    return Outcome.WRONG
+
+
+def _plain_is_unstable(request: Compared) -> bool:
+    return request.plain_parts is not None and not request.plain_near_tie
 
 
 def _is_slower(measured: Measured) -> bool:

@@ -1,4 +1,4 @@
-"""Verdict of an experiment: what kind of trouble it is, which factor it hangs on, and the pairs of cells that prove it."""
+"""Verdict of an experiment: what kind of trouble it is, which factor it hangs on, and the cells that prove it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ class Kind(StrEnum):
     CLEAN = "clean"
     NEAR_TIE = "near-tie"
     NONDETERMINISTIC = "non-deterministic"
+    LATENT = "latent"  # every text is right, yet the checks find a fault
     SLOW = "lossless but slow"
     WRONG = "wrong"
     FAILED = "failed"

@@ -1,0 +1,85 @@
+"""From measured cells to one verdict. Behaviour decides; what the checks found is only put beside it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+
+from engine.checks.finding import Effect
+from engine.isolate.cell import Cell
+from engine.isolate.contrasts import missing, proof, without_effect
+from engine.isolate.experiment import Experiment
+from engine.isolate.hangs_on import explain
+from engine.isolate.measured import Measured
+from engine.isolate.outcome import Outcome, outcomes
+from engine.isolate.predicates import ALWAYS, conditions
+from engine.isolate.verdict import Kind, Verdict
+from engine.isolate.verdict_words import blame, cells, nobody
+
+
+def judge(experiment: Experiment, results: Iterable[Measured]) -> Verdict:
+    """The verdict of whatever was measured so far."""
+    measured = {result.cell: result for result in results}
+    found = outcomes(measured.values(), speed_counts=experiment.speed_counts)
+    kind, broken = _broken(found, measured)
+    if broken:
+        return _blamed(experiment, kind, broken, found, measured)
+    return nobody(found)
+
+
+def _broken(
+    found: Mapping[Cell, Outcome], measured: Mapping[Cell, Measured]
+) -> tuple[Kind, list[Cell]]:
+    """The worst that there is, and the cells that have it."""
+
+    def having(*bad: Outcome) -> list[Cell]:
+        return [cell for cell, outcome in found.items() if outcome in bad]
+
+    if having(Outcome.WRONG):
+        return Kind.WRONG, having(Outcome.WRONG, Outcome.FAILED)
+    if cells := having(Outcome.FAILED):
+        return Kind.FAILED, cells
+    slow = [cell for cell, result in measured.items() if Effect.ACCEPTANCE in result.effects]
+    if cells := list(dict.fromkeys([*having(Outcome.SLOW), *slow])):
+        return Kind.SLOW, cells
+    return Kind.LATENT, [cell for cell, result in measured.items() if result.diagnoses]
+
+
+def _blamed(
+    experiment: Experiment,
+    kind: Kind,
+    broken: list[Cell],
+    found: Mapping[Cell, Outcome],
+    measured: Mapping[Cell, Measured],
+) -> Verdict:
+    right = [cell for cell, what in found.items() if what in RIGHT and cell not in broken]
+    why = explain(broken, right, conditions(experiment))
+    best = why.best
+    pairs, same = proof(best, broken, right), without_effect(best, broken)
+    proved = bool(pairs) or best is ALWAYS
+    rivals = [r for r in why.rivals if r.rank < 2 or not set(r.factors) <= set(best.factors)]
+    cause = _cause(broken, right, measured)
+    return Verdict(
+        kind,
+        blame(kind, why, len(broken), len(found), pairs, same, cause),
+        best.factors,
+        best.text,
+        best.path,
+        pairs,
+        same,
+        missing(experiment, broken, measured.keys(), best, rivals, proved),
+        cause,
+    )
+
+
+def _cause(
+    broken: Collection[Cell], right: Collection[Cell], measured: Mapping[Cell, Measured]
+) -> str | None:
+    """The diagnosis that most broken cells have and no right one has."""
+    count = Counter(name for cell in broken for name in measured[cell].diagnoses)
+    innocent = {name for cell in right for name in measured[cell].diagnoses}
+    fitting = [(n, name) for name, n in count.items() if name not in innocent]
+    if not fitting:
+        return None
+    n, name = max(fitting)
+    return f"{name} in {n} of {cells(len(broken))} and in no other"

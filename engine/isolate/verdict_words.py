@@ -1,0 +1,88 @@
+"""The sentence of a verdict."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from engine.isolate.cell import Cell, Factor
+from engine.isolate.hangs_on import Explained
+from engine.isolate.outcome import Outcome
+from engine.isolate.predicates import ALWAYS
+from engine.isolate.verdict import Kind, Pair, Verdict
+
+NAMES = {Factor.TOPK: "top-k"}
+WORDS = {
+    Kind.WRONG: "Wrong",
+    Kind.FAILED: "Fails",
+    Kind.SLOW: "Lossless but slow",
+    Kind.LATENT: "Every text is plain decoding's, yet the checks find a fault",
+}
+
+
+def cells(count: int) -> str:
+    """``1 cell``, ``2 cells``."""
+    return f"{count} cell{'s' * (count != 1)}"
+
+
+def nobody(found: Mapping[Cell, Outcome]) -> Verdict:
+    """The verdict where nothing is broken."""
+    count, all_of_them = Counter(found.values()), cells(len(found))
+    if not found:
+        return Verdict(Kind.NOTHING, "Nothing was measured yet.")
+    if unjudged := count[Outcome.NONDETERMINISTIC]:
+        return Verdict(
+            Kind.NONDETERMINISTIC,
+            f"Not to be judged in {unjudged} of {all_of_them}: plain decoding differs from itself, so a text that differs "
+            f"from it proves nothing. Nothing is blamed on the trees.",
+        )
+    if close := count[Outcome.NEAR_TIE]:
+        return Verdict(
+            Kind.NEAR_TIE,
+            f"Lossless but for rounding: in {close} of {all_of_them} the text leaves plain decoding's where two tokens lie "
+            f"too close for the number format. Nothing is wrong.",
+        )
+    return Verdict(
+        Kind.CLEAN, f"Clean: {all_of_them}, every text is plain decoding's, token by token."
+    )
+
+
+def blame(
+    kind: Kind,
+    why: Explained,
+    broken: int,
+    measured: int,
+    proof: Sequence[Pair],
+    same: Sequence[Pair],
+    cause: str | None,
+) -> str:
+    """What is broken, where alone, what does not matter, where to look, and what proves it."""
+    best = why.best
+    everywhere = best is ALWAYS
+    where = "in every cell, whatever is varied" if everywhere else f"only where {best.text}"
+    parts = [f"{WORDS[kind]} {where} ({broken} of {cells(measured)})"]
+    if same:
+        names = _listed([NAMES.get(pair.factor, str(pair.factor)) for pair in same])
+        parts.append(f"{names} {_plural(len(same), 'does', 'do')} not matter")
+    parts.append(f"look at {best.path}")
+    if not everywhere:
+        parts.append(_proved(len(proof)))
+    if quiet := len(why.quiet):
+        parts.append(f"{cells(quiet)} within that {_plural(quiet, 'is', 'are')} right all the same")
+    if cause:
+        parts.append(f"the checks say {cause}")
+    return "; ".join(parts) + "."
+
+
+def _proved(pairs: int) -> str:
+    if not pairs:
+        return "no two cells that differ in one thing alone prove it yet"
+    return f"{pairs} {_plural(pairs, 'pair proves', 'pairs prove')} it, alike in all but one thing"
+
+
+def _plural(count: int, one: str, many: str) -> str:
+    return one if count == 1 else many
+
+
+def _listed(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
