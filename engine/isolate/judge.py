@@ -11,7 +11,7 @@ from engine.isolate.contrasts import missing, proof, without_effect
 from engine.isolate.experiment import Experiment
 from engine.isolate.hangs_on import explain
 from engine.isolate.measured import Measured
-from engine.isolate.outcome import Outcome, outcomes
+from engine.isolate.outcome import RIGHT, Outcome, outcomes
 from engine.isolate.predicates import ALWAYS, conditions
 from engine.isolate.verdict import Kind, Verdict
 from engine.isolate.verdict_words import blame, cells, nobody

@@ -33,14 +33,14 @@ def nobody(found: Mapping[Cell, Outcome]) -> Verdict:
     if unjudged := count[Outcome.NONDETERMINISTIC]:
         return Verdict(
             Kind.NONDETERMINISTIC,
-            f"Not to be judged in {unjudged} of {all_of_them}: plain decoding differs from itself, so a text that differs "
-            f"from it proves nothing. Nothing is blamed on the trees.",
+            f"Not to be judged in {unjudged} of {all_of_them}: plain decoding differs from itself, so a text that "
+            f"differs from it proves nothing. Nothing is blamed on the trees.",
         )
     if close := count[Outcome.NEAR_TIE]:
         return Verdict(
             Kind.NEAR_TIE,
-            f"Lossless but for rounding: in {close} of {all_of_them} the text leaves plain decoding's where two tokens lie "
-            f"too close for the number format. Nothing is wrong.",
+            f"Lossless but for rounding: in {close} of {all_of_them} the text leaves plain decoding's where two "
+            f"tokens lie too close for the number format. Nothing is wrong.",
         )
     return Verdict(
         Kind.CLEAN, f"Clean: {all_of_them}, every text is plain decoding's, token by token."
