@@ -94,13 +94,17 @@ class LocalMeasure:
         )
 
     def seconds_of(self, cell: Cell, report: Report) -> float:
-        """How long a cell will take: measured on its first tokens, and scaled to all of them."""
-        target = self.target(report)
-        whole = settings_of(self.matrix, self.subject, cell)
-        short = replace(whole, max_new_tokens=min(TRIED, whole.max_new_tokens))
-        started = time.perf_counter()
-        _run(short, target, None, report, 0)
-        return (time.perf_counter() - started) * RUNS * whole.max_new_tokens / short.max_new_tokens
+        """How long a cell will take, from two short runs: what a run costs at all, and what a token costs."""
+        target, whole = self.target(report), settings_of(self.matrix, self.subject, cell)
+        few, more = (min(n, whole.max_new_tokens) for n in (2, 2 + TRIED))
+        _run(replace(whole, max_new_tokens=few), target, None, report, 0)  # loads the drafter
+        spent = []
+        for tokens in (few, more):
+            started = time.perf_counter()
+            _run(replace(whole, max_new_tokens=tokens), target, None, report, 0)
+            spent.append(time.perf_counter() - started)
+        each = max(0.0, spent[1] - spent[0]) / max(1, more - few)
+        return RUNS * (spent[0] + each * (whole.max_new_tokens - few))
 
     def target(self, report: Report) -> Target:
         """The model, loaded once."""

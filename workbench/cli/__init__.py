@@ -27,6 +27,7 @@ COMMANDS = (
     "xray",
     "leak",
     "replay",
+    "isolate",
     "live",
     "server",
     "train_drafter",

@@ -1,0 +1,109 @@
+"""An experiment in words and letters, for a terminal; the page draws the same facts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from engine.isolate.cell import Cell, Factor, phrase
+from engine.isolate.experiment import Experiment
+from engine.isolate.measured import Measured
+from engine.isolate.outcome import Outcome, outcomes
+from engine.isolate.verdict import Pair, Verdict
+
+LETTER = {
+    Outcome.CLEAN: "✓",
+    Outcome.NEAR_TIE: "≈",
+    Outcome.NONDETERMINISTIC: "?",
+    Outcome.SLOW: "↓",
+    Outcome.WRONG: "✖",
+    Outcome.FAILED: "!",
+}
+EMPTY = "·"
+DOWN = (Factor.BUDGET, Factor.TOPK)
+ACROSS = (Factor.PROMPT, Factor.TEMPERATURE, Factor.SEED, Factor.BATCH, Factor.GRAPHS)
+PAIRS = 3  # that are shown of a proof
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Cells by row and column. Labels name only what varies."""
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    cells: tuple[tuple[Cell, ...], ...]  # [row][column]
+
+
+def grid_of(cells: Sequence[Cell]) -> Grid:
+    """Budget and top-k downwards, everything else across."""
+    varied = [f for f in Factor if len({cell.value(f) for cell in cells}) > 1]
+    table: dict[str, dict[str, Cell]] = {}
+    for cell in cells:
+        row = _label(cell, [f for f in DOWN if f in varied] or [Factor.BUDGET])
+        column = _label(cell, [f for f in ACROSS if f in varied] or [Factor.GRAPHS])
+        table.setdefault(row, {})[column] = cell
+    columns = tuple(dict.fromkeys(label for row in table.values() for label in row))
+    return Grid(
+        tuple(table), columns, tuple(tuple(row[c] for c in columns) for row in table.values())
+    )
+
+
+def _label(cell: Cell, factors: Sequence[Factor]) -> str:
+    return ", ".join(phrase(factor, cell.value(factor)) for factor in factors)
+
+
+def lines_of(
+    experiment: Experiment, results: Mapping[Cell, Measured], verdict: Verdict
+) -> list[str]:
+    """The verdict, what proves it, the matrix, errors, and what would tell more."""
+    found = outcomes(results.values(), speed_counts=experiment.speed_counts)
+    lines = [verdict.sentence, "", *_matrix(list(experiment.matrix), found)]
+    if verdict.proof:
+        lines += [
+            "",
+            "what proves it:",
+            *(f"  {_pair(pair, found)}" for pair in verdict.proof[:PAIRS]),
+        ]
+        if (more := len(verdict.proof) - PAIRS) > 0:
+            lines.append(f"  and {more} more")
+    if verdict.missing:
+        lines += [
+            "",
+            "not told apart yet; these cells would:",
+            *(f"  {cell}" for cell in verdict.missing),
+        ]
+    errors = {cell: result.error for cell, result in results.items() if result.error}
+    if errors:
+        lines += ["", "cells that failed:", *(f"  {cell.key}: {e}" for cell, e in errors.items())]
+    return lines
+
+
+def _matrix(cells: Sequence[Cell], found: Mapping[Cell, Outcome]) -> list[str]:
+    grid = grid_of(cells)
+    left = max(map(len, grid.rows))
+    lines = [
+        f"  {label:<{left}}  "
+        + "  ".join(
+            f"{LETTER[found[c]] if c in found else EMPTY:^{len(head)}}"
+            for c, head in zip(row, grid.columns, strict=True)
+        )
+        for label, row in zip(grid.rows, grid.cells, strict=True)
+    ]
+    used = {LETTER[outcome]: str(outcome) for outcome in found.values()}
+    unknown = {EMPTY: "not measured"} if len(found) < len(cells) else {}
+    legend = "  ".join(f"{letter} {word}" for letter, word in {**used, **unknown}.items())
+    return [f"  {'':<{left}}  {'  '.join(grid.columns)}", *lines, f"  {legend}"]
+
+
+def _pair(pair: Pair, found: Mapping[Cell, Outcome]) -> str:
+    broken, other = pair.broken, pair.other
+    same = ", ".join(
+        phrase(f, broken.value(f)) for f in Factor if f is not pair.factor and f not in QUIET
+    )
+    return (
+        f"{phrase(pair.factor, broken.value(pair.factor))} {found[broken]}, "
+        f"{phrase(pair.factor, other.value(pair.factor))} {found[other]} ({same})"
+    )
+
+
+QUIET = (Factor.TEMPERATURE, Factor.SEED)
