@@ -82,17 +82,20 @@ def _matrix(cells: Sequence[Cell], found: Mapping[Cell, Outcome]) -> list[str]:
     grid = grid_of(cells)
     left = max(map(len, grid.rows))
     lines = [
-        f"  {label:<{left}}  "
-        + "  ".join(
-            f"{LETTER[found[c]] if c in found else EMPTY:^{len(head)}}"
-            for c, head in zip(row, grid.columns, strict=True)
-        )
+        f"  {label:<{left}}  {'  '.join(_letters(row, grid.columns, found))}".rstrip()
         for label, row in zip(grid.rows, grid.cells, strict=True)
     ]
     used = {LETTER[outcome]: str(outcome) for outcome in found.values()}
     unknown = {EMPTY: "not measured"} if len(found) < len(cells) else {}
     legend = "  ".join(f"{letter} {word}" for letter, word in {**used, **unknown}.items())
     return [f"  {'':<{left}}  {'  '.join(grid.columns)}", *lines, f"  {legend}"]
+
+
+def _letters(
+    row: Sequence[Cell], columns: Sequence[str], found: Mapping[Cell, Outcome]
+) -> list[str]:
+    letters = (LETTER[found[cell]] if cell in found else EMPTY for cell in row)
+    return [f"{letter:^{len(head)}}" for letter, head in zip(letters, columns, strict=True)]
 
 
 def _pair(pair: Pair, found: Mapping[Cell, Outcome]) -> str:

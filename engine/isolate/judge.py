@@ -82,4 +82,5 @@ def _cause(
     if not fitting:
         return None
     n, name = max(fitting)
-    return f"{name} in {n} of {cells(len(broken))} and in no other"
+    others = " and in no other" if right else ""
+    return f"{name} in {n} of {cells(len(broken))}{others}"
