@@ -101,7 +101,9 @@ def _letters(
 def _pair(pair: Pair, found: Mapping[Cell, Outcome]) -> str:
     broken, other = pair.broken, pair.other
     same = ", ".join(
-        phrase(f, broken.value(f)) for f in Factor if f is not pair.factor and f not in QUIET
+        f"prompt {pair.prompt}" if f is Factor.PROMPT else phrase(f, broken.value(f))
+        for f in Factor
+        if f is not pair.factor and f not in QUIET
     )
     return (
         f"{phrase(pair.factor, broken.value(pair.factor))} {found[broken]}, "

@@ -1,59 +1,66 @@
-"""Pairs of measured cells that differ in one thing, and cells whose measurement would tell conditions apart."""
+"""Pairs of measured cells that differ for one prompt in one thing, and cells that would tell conditions apart."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from itertools import product
+from itertools import combinations, product
 
 from engine.isolate.cell import Cell, Factor, Value
 from engine.isolate.experiment import Experiment
 from engine.isolate.predicates import Condition
+from engine.isolate.seen import Seen, of_cell
 from engine.isolate.verdict import Pair
 
 MOST_MISSING = 4
 
 
 def proof(
-    condition: Condition, broken: Collection[Cell], right: Collection[Cell]
+    condition: Condition, broken: Collection[Seen], right: Collection[Seen]
 ) -> tuple[Pair, ...]:
     """Broken where the condition holds, right where it does not, and all else the same."""
-    return tuple(
-        Pair(factor, bad, good)
+    found = (
+        Pair(factor, bad.cell, good.cell, bad.prompt)
         for bad, good in product(broken, right)
         if (factor := _one(bad, good)) and condition.holds(bad) and not condition.holds(good)
     )
+    return tuple(dict.fromkeys(found))
 
 
-def without_effect(condition: Condition, broken: Collection[Cell]) -> tuple[Pair, ...]:
+def without_effect(condition: Condition, broken: Collection[Seen]) -> tuple[Pair, ...]:
     """Broken in both, although a factor differs that the condition does not ask for: one pair a factor."""
     found: dict[Factor, Pair] = {}
-    for bad, other in product(broken, repeat=2):
+    for bad, other in combinations(broken, 2):
         factor = _one(bad, other)
-        if factor and factor not in condition.factors and bad < other:
-            found.setdefault(factor, Pair(factor, bad, other))
+        if factor and factor not in condition.factors:
+            found.setdefault(factor, Pair(factor, bad.cell, other.cell, bad.prompt))
     return tuple(found.values())
 
 
 def missing(
     experiment: Experiment,
-    broken: Collection[Cell],
+    broken: Collection[Seen],
     measured: Collection[Cell],
     best: Condition,
     rivals: Iterable[Condition],
     proved: bool,
 ) -> tuple[Cell, ...]:
     """A few cells that are not measured and on which conditions differ; next to a broken one each."""
+    prompts = len(experiment.matrix.prompts)
     near = [cell for cell in neighbours(experiment, broken) if cell not in measured]
+
+    def differ(cell: Cell, rival: Condition) -> bool:
+        return any(best.holds(s) != rival.holds(s) for s in of_cell(cell, prompts))
+
     found: list[Cell] = []
     if not proved:
-        found += [cell for cell in near if not best.holds(cell)][:1]
+        found += [c for c in near if not any(map(best.holds, of_cell(c, prompts)))][:1]
     for rival in rivals:
-        if not any(best.holds(cell) != rival.holds(cell) for cell in found):
-            found += [cell for cell in near if best.holds(cell) != rival.holds(cell)][:1]
+        if not any(differ(cell, rival) for cell in found):
+            found += [cell for cell in near if differ(cell, rival)][:1]
     return tuple(dict.fromkeys(found))[:MOST_MISSING]
 
 
-def neighbours(experiment: Experiment, cells: Iterable[Cell]) -> Iterator[Cell]:
+def neighbours(experiment: Experiment, broken: Iterable[Seen]) -> Iterator[Cell]:
     """Cells that differ in one factor: values of the matrix first, then others that mean something to a step."""
     matrix, size = experiment.matrix, experiment.subject.block_size or 8
     values: dict[Factor, tuple[Value, ...]] = {
@@ -65,11 +72,12 @@ def neighbours(experiment: Experiment, cells: Iterable[Cell]) -> Iterator[Cell]:
         Factor.TEMPERATURE: matrix.temperatures,
         Factor.SEED: matrix.seeds,
     }
-    for cell in cells:
+    cells = [*(seen.alone for seen in broken), *(seen.cell for seen in broken)]
+    for cell in dict.fromkeys(cells):
         for factor, others in values.items():
             yield from (cell.with_value(factor, v) for v in others if v != cell.value(factor))
 
 
-def _one(left: Cell, right: Cell) -> Factor | None:
+def _one(left: Seen, right: Seen) -> Factor | None:
     differs = left.differs_in(right)
     return differs[0] if len(differs) == 1 else None

@@ -11,8 +11,9 @@ from engine.isolate.contrasts import missing, proof, without_effect
 from engine.isolate.experiment import Experiment
 from engine.isolate.hangs_on import explain
 from engine.isolate.measured import Measured
-from engine.isolate.outcome import RIGHT, Outcome, outcomes
+from engine.isolate.outcome import BROKEN, RIGHT, Outcome, outcomes, request_outcomes
 from engine.isolate.predicates import ALWAYS, conditions
+from engine.isolate.seen import Seen, seen_with
 from engine.isolate.verdict import Kind, Verdict
 from engine.isolate.verdict_words import blame, cells, nobody
 
@@ -52,13 +53,14 @@ def _blamed(
     found: Mapping[Cell, Outcome],
     measured: Mapping[Cell, Measured],
 ) -> Verdict:
-    right = [cell for cell, what in found.items() if what in RIGHT and cell not in broken]
-    why = explain(broken, right, conditions(experiment))
+    bad, right = _texts(experiment, kind, broken, found, measured)
+    why = explain(bad, right, conditions(experiment))
     best = why.best
-    pairs, same = proof(best, broken, right), without_effect(best, broken)
+    pairs, same = proof(best, bad, right), without_effect(best, bad)
     proved = bool(pairs) or best is ALWAYS
     rivals = [r for r in why.rivals if r.rank < 2 or not set(r.factors) <= set(best.factors)]
-    cause = _cause(broken, right, measured)
+    innocent = [cell for cell, what in found.items() if what in RIGHT and cell not in broken]
+    cause = _cause(broken, innocent, measured)
     return Verdict(
         kind,
         blame(kind, why, len(broken), len(found), pairs, same, cause),
@@ -67,9 +69,25 @@ def _blamed(
         best.path,
         pairs,
         same,
-        missing(experiment, broken, measured.keys(), best, rivals, proved),
+        missing(experiment, bad, measured.keys(), best, rivals, proved),
         cause,
     )
+
+
+def _texts(
+    experiment: Experiment,
+    kind: Kind,
+    broken: Collection[Cell],
+    found: Mapping[Cell, Outcome],
+    measured: Mapping[Cell, Measured],
+) -> tuple[list[Seen], list[Seen]]:
+    """Those that are broken, and those that are right; of a wrong cell some may be right."""
+    prompts, own = len(experiment.matrix.prompts), request_outcomes(measured.values())
+    by_text = list(seen_with(measured.values(), found, own, prompts))
+    if kind is not Kind.WRONG:
+        by_text = [(s, Outcome.FAILED if s.cell in broken else what) for s, what in by_text]
+    bad = [seen for seen, what in by_text if what in BROKEN]
+    return bad, [seen for seen, what in by_text if what in RIGHT]
 
 
 def _cause(

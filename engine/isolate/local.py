@@ -43,10 +43,10 @@ class LocalMeasure:
     """Measures cells with one loaded model. Raises ``ValueError`` at once for cells that cannot be run."""
 
     def __init__(
-        self, matrix: Matrix, subject: LocalSubject, traces: Path, *, load: Load = load_target
+        self, matrix: Matrix, subject: LocalSubject, traces: Path, *, load: Load | None = None
     ) -> None:
         self.matrix, self.subject, self.traces = matrix, subject, traces
-        self._load = load
+        self._load = load or load_target
         self._target: Target | None = None
         for cell in matrix:
             try:

@@ -12,7 +12,6 @@ MOST_CELLS = 4096
 PROMPTS = (
     "Write a short poem about the ocean.",
     "Explain in two sentences how a hash table finds a key.",
-    "List three uses of a paper clip.",
 )
 
 
@@ -25,7 +24,7 @@ class Matrix:
     graphs: tuple[bool, ...] = (False, True)
     batches: tuple[int, ...] = (1, 2)
     prompts: tuple[str, ...] = PROMPTS
-    used_prompts: tuple[int, ...] = (0,)  # indices of prompts that begin a batch
+    used_prompts: tuple[int, ...] = (0, 1)  # indices of prompts that begin a batch
     temperatures: tuple[float, ...] = (0.0,)
     seeds: tuple[int, ...] = (0,)
     max_new_tokens: int = 32

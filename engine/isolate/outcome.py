@@ -36,8 +36,10 @@ _WORST_LAST = (Outcome.CLEAN, Outcome.NEAR_TIE, Outcome.NONDETERMINISTIC, Outcom
 def outcomes(results: Iterable[Measured], *, speed_counts: bool = False) -> dict[Cell, Outcome]:
     """Of each cell. ``speed_counts``: slower than plain decoding is slow, as on a server."""
     by_cell = {measured.cell: measured for measured in results}
-    unstable = any(_plain_is_unstable(r) for m in by_cell.values() for r in m.requests)
-    found = {cell: text_outcome(measured, unstable) for cell, measured in by_cell.items()}
+    found = {
+        cell: max(own, key=_WORST_LAST.index) if own else Outcome.FAILED
+        for cell, own in request_outcomes(by_cell.values()).items()
+    }
     for cell, measured in by_cell.items():
         if found[cell] in (Outcome.CLEAN, Outcome.NEAR_TIE) and (
             _accepts_less(measured, by_cell, found) or (speed_counts and _is_slower(measured))
@@ -46,11 +48,14 @@ def outcomes(results: Iterable[Measured], *, speed_counts: bool = False) -> dict
     return found
 
 
-def text_outcome(measured: Measured, unstable: bool = False) -> Outcome:
-    """The worst of its requests. ``unstable``: plain decoding differs from itself, and not by rounding alone."""
-    if measured.error is not None or not measured.requests:
-        return Outcome.FAILED
-    return max((_of_request(r, unstable) for r in measured.requests), key=_WORST_LAST.index)
+def request_outcomes(results: Iterable[Measured]) -> dict[Cell, tuple[Outcome, ...]]:
+    """Of each request of each cell, by its text; none of a cell that failed."""
+    results = list(results)
+    unstable = any(_plain_is_unstable(r) for m in results for r in m.requests)
+    return {
+        m.cell: () if m.error is not None else tuple(_of_request(r, unstable) for r in m.requests)
+        for m in results
+    }
 
 
 def _of_request(request: Compared, unstable: bool) -> Outcome:

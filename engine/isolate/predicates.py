@@ -1,22 +1,23 @@
-"""Conditions on a cell that a fault may hang on, each with the factors that decide it and where to look."""
+"""Conditions that a fault may hang on, each with the factors that decide it and where to look."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from engine.isolate.cell import Cell, Factor, Value, phrase
+from engine.isolate.cell import Factor, Value, phrase
 from engine.isolate.experiment import Experiment, LocalSubject
+from engine.isolate.seen import Seen
 
 
 @dataclass(frozen=True)
 class Condition:
-    """``holds`` of a cell, or not. ``factors``: that decide it. ``path``: what of the code depends on it."""
+    """``holds`` of a text that was seen, or not. ``factors`` decide it; ``path``: the code that depends on it."""
 
     text: str
     factors: tuple[Factor, ...]
     path: str
-    holds: Callable[[Cell], bool]
+    holds: Callable[[Seen], bool]
     # What a condition says about the engine is worth more than a value that happens to be in the matrix.
     rank: int = 0
     words: int = 1  # conditions in it
@@ -27,7 +28,7 @@ class Condition:
             f"{self.text} and {other.text}",
             factors,
             "; ".join(dict.fromkeys((self.path, other.path))),
-            lambda cell: self.holds(cell) and other.holds(cell),
+            lambda seen: self.holds(seen) and other.holds(seen),
             self.rank + other.rank,
             self.words + other.words,
         )
@@ -37,7 +38,7 @@ ALWAYS = Condition(
     "in every cell",
     (),
     "what every step does: verify, acceptance, commit",
-    lambda cell: True,
+    lambda seen: True,
     words=0,
 )
 WIDTH = "the width of a step: num_draft_tokens, mask strides, row offsets"
@@ -51,13 +52,13 @@ PROMPT = "that text: its length, its tokens, where it stops"
 
 
 def conditions(experiment: Experiment) -> list[Condition]:
-    """All that the cells of an experiment can tell anything about; the more general first."""
+    """All that the texts of an experiment can tell anything about; the more general first."""
     matrix, subject = experiment.matrix, experiment.subject
     found = [*_structural(subject.block_size), *_captured(experiment)]
     found += _values(Factor.BUDGET, matrix.budgets, WIDTH)
     found += _values(Factor.TOPK, matrix.topks, BRANCH)
     found += _values(Factor.BATCH, matrix.batches, BATCH)
-    found += _values(Factor.PROMPT, matrix.used_prompts, PROMPT)
+    found += _values(Factor.PROMPT, tuple(range(len(matrix.prompts))), PROMPT)
     found += _values(Factor.TEMPERATURE, matrix.temperatures, SAMPLED)
     found += _values(Factor.SEED, matrix.seeds, SAMPLED)
     return found
@@ -68,27 +69,30 @@ def _structural(block_size: int | None) -> Iterable[Condition]:
     if block_size is not None:
         size = block_size
         yield Condition(
-            f"q_len ≠ block size {size}", (Factor.BUDGET,), WIDTH, lambda c: c.q_len != size
+            f"q_len ≠ block size {size}", (Factor.BUDGET,), WIDTH, lambda s: s.cell.q_len != size
         )
         yield Condition(
-            f"q_len > block size {size}", (Factor.BUDGET,), WIDTH, lambda c: c.q_len > size, 1
+            f"q_len > block size {size}", (Factor.BUDGET,), WIDTH, lambda s: s.cell.q_len > size, 1
         )
         yield Condition(
             f"a chain of {size - 1} in more rows",
             (Factor.BUDGET, Factor.TOPK),
             PADDING,
-            lambda c: c.topk == 1 and c.q_len > size,
+            lambda s: s.cell.topk == 1 and s.cell.q_len > size,
         )
-    yield Condition("trees that branch", (Factor.TOPK,), BRANCH, lambda c: c.topk != 1)
-    yield Condition("chains", (Factor.TOPK,), BRANCH, lambda c: c.topk == 1)
-    yield Condition("graphs on", (Factor.GRAPHS,), GRAPH, lambda c: c.graphs)
-    yield Condition("graphs off", (Factor.GRAPHS,), GRAPH, lambda c: not c.graphs)
-    yield Condition("several requests", (Factor.BATCH,), BATCH, lambda c: c.batch > 1)
-    yield Condition("one request", (Factor.BATCH,), BATCH, lambda c: c.batch == 1)
+    yield Condition("trees that branch", (Factor.TOPK,), BRANCH, lambda s: s.cell.topk != 1)
+    yield Condition("chains", (Factor.TOPK,), BRANCH, lambda s: s.cell.topk == 1)
+    yield Condition("graphs on", (Factor.GRAPHS,), GRAPH, lambda s: s.cell.graphs)
+    yield Condition("graphs off", (Factor.GRAPHS,), GRAPH, lambda s: not s.cell.graphs)
+    yield Condition("several requests", (Factor.BATCH,), BATCH, lambda s: s.cell.batch > 1)
+    yield Condition("behind another request", (Factor.BATCH,), BATCH, lambda s: s.place > 0)
+    yield Condition("one request", (Factor.BATCH,), BATCH, lambda s: s.cell.batch == 1)
     yield Condition(
-        "temperature above 0", (Factor.TEMPERATURE,), SAMPLED, lambda c: c.temperature > 0
+        "temperature above 0", (Factor.TEMPERATURE,), SAMPLED, lambda s: s.cell.temperature > 0
     )
-    yield Condition("temperature 0", (Factor.TEMPERATURE,), SAMPLED, lambda c: c.temperature == 0)
+    yield Condition(
+        "temperature 0", (Factor.TEMPERATURE,), SAMPLED, lambda s: s.cell.temperature == 0
+    )
 
 
 def _captured(experiment: Experiment) -> Iterable[Condition]:
@@ -97,9 +101,9 @@ def _captured(experiment: Experiment) -> Iterable[Condition]:
         return
     size = subject.captured_bs
 
-    def padded(cell: Cell) -> bool:
-        captured = size or 1 << (cell.batch - 1).bit_length()
-        return cell.graphs and captured > cell.batch
+    def padded(seen: Seen) -> bool:
+        captured = size or 1 << (seen.cell.batch - 1).bit_length()
+        return seen.cell.graphs and captured > seen.cell.batch
 
     yield Condition("padded replays", (Factor.GRAPHS, Factor.BATCH), PADDED, padded)
 
@@ -116,15 +120,15 @@ def _values(
         yield Condition(f"{words} or less", (factor,), path, _reaches(factor, value, -1), 2)
 
 
-def _is(factor: Factor, value: Value) -> Callable[[Cell], bool]:
-    return lambda cell: cell.value(factor) == value
+def _is(factor: Factor, value: Value) -> Callable[[Seen], bool]:
+    return lambda seen: seen.alone.value(factor) == value
 
 
-def _reaches(factor: Factor, value: float, sign: int) -> Callable[[Cell], bool]:
+def _reaches(factor: Factor, value: float, sign: int) -> Callable[[Seen], bool]:
     """``value`` or more (1), ``value`` or less (-1); no cap is more than any."""
 
-    def holds(cell: Cell) -> bool:
-        found = cell.value(factor)
+    def holds(seen: Seen) -> bool:
+        found = seen.alone.value(factor)
         return sign * ((float("inf") if found is None else found) - value) >= 0
 
     return holds

@@ -13,7 +13,6 @@ from pathlib import Path
 from engine.isolate.cell import Cell
 from engine.isolate.codec import EXPERIMENT, MEASURED
 from engine.isolate.experiment import Experiment
-from engine.isolate.matrix import MOST_CELLS
 from engine.isolate.measured import Measured
 
 WHAT, RESULTS, TRACES = "experiment.json", "results.jsonl", "traces"
@@ -27,6 +26,9 @@ class Store:
     folder: Path
     experiment: Experiment
     results: dict[Cell, Measured] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._known = frozenset(self.experiment.matrix)
 
     @classmethod
     def create(cls, folder: Path, experiment: Experiment) -> Store:
@@ -47,7 +49,7 @@ class Store:
         if results.exists():
             for number, line in enumerate(_text(results).splitlines(keepends=True), 1):
                 if line.endswith("\n") and line.strip():
-                    store._take(MEASURED.loads(line, f"{results}:{number}"))
+                    store._take(MEASURED.loads(line, f"{results}:{number}"), f"{results}:{number}")
         return store
 
     @property
@@ -69,18 +71,18 @@ class Store:
             file.write((MEASURED.dumps(measured) + "\n").encode())
             file.flush()
             os.fsync(file.fileno())
-        self._take(measured)
+        self._take(measured, str(path))
 
     def forget(self, cell: Cell) -> None:
         """Measure it again: its line stays, the next one counts."""
         self.results.pop(cell, None)
 
-    def _take(self, measured: Measured) -> None:
-        self.results[measured.cell] = measured
-        if len(self.results) > MOST_CELLS:
+    def _take(self, measured: Measured, where: str) -> None:
+        if measured.cell not in self._known:
             raise ValueError(
-                f"{self.folder / RESULTS}: expected at most {MOST_CELLS} cells, found more"
+                f"{where}: expected a cell of the experiment, found {measured.cell.key}"
             )
+        self.results[measured.cell] = measured
 
 
 def _text(path: Path) -> str:

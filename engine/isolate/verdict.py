@@ -23,11 +23,12 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Pair:
-    """Two measured cells that differ in one factor alone."""
+    """Two measured cells in which one prompt was decoded, and which differ for it in one factor alone."""
 
     factor: Factor
     broken: Cell
     other: Cell
+    prompt: int  # index
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,8 @@ def blame(
     if not everywhere:
         parts.append(_proved(len(proof)))
     if quiet := len(why.quiet):
-        parts.append(f"{cells(quiet)} within that {_plural(quiet, 'is', 'are')} right all the same")
+        texts = f"{quiet} {_plural(quiet, 'text is', 'texts are')}"
+        parts.append(f"{texts} right all the same within that")
     if cause:
         parts.append(f"the checks say {cause}")
     return "; ".join(parts) + "."

@@ -120,7 +120,7 @@ def isolate(
         from workbench.cli import isolate_setup as setup
 
         if resume is not None or repeat is not None:
-            store = setup.known(resume, repeat, out)
+            store = setup.known(resume, repeat, out, keep=not plan)
         else:
             subject = (
                 setup.local(

@@ -38,7 +38,7 @@ def matrix(
         GRAPHS[graphs],
         tuple(batch or Matrix.batches),
         prompts,
-        tuple(range(len(prompts))) if each_prompt else (0,),
+        tuple(range(len(prompts))) if each_prompt or not prompt else (0,),
         tuple(temperature or (0.0,)),
         tuple(seed or (0,)),
         max_new_tokens,
@@ -90,8 +90,8 @@ def new(
     return Store.create(folder, experiment) if keep else Store(folder, experiment)
 
 
-def known(resume: Path | None, repeat: Path | None, out: Path | None) -> Store:
-    """An earlier experiment to go on with, or the same anew. Raises ``ValueError``."""
+def known(resume: Path | None, repeat: Path | None, out: Path | None, *, keep: bool) -> Store:
+    """An earlier experiment to go on with, or the same anew; see :func:`new`. Raises ``ValueError``."""
     if resume is not None and repeat is not None:
         raise ValueError("--resume and --repeat: expected one of them, found both")
     if resume is not None:
@@ -100,7 +100,7 @@ def known(resume: Path | None, repeat: Path | None, out: Path | None) -> Store:
         return Store.open(resume)
     assert repeat is not None
     earlier = Store.open(repeat).experiment
-    return new(earlier.matrix, earlier.subject, out, keep=True)
+    return new(earlier.matrix, earlier.subject, out, keep=keep)
 
 
 def planned(store: Store) -> str:

@@ -1,0 +1,189 @@
+"""What the verdict blames, over random experiments whose fault is known, and what it must not blame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.isolate.cell import Cell, Factor
+from engine.isolate.experiment import Experiment, LocalSubject, ServerSubject
+from engine.isolate.judge import judge
+from engine.isolate.matrix import Matrix
+from engine.isolate.measured import Measured
+from engine.isolate.outcome import Outcome
+from engine.isolate.seen import Seen, of_cell
+from engine.isolate.verdict import Kind, Pair
+from tests.isolate.results import OF, WRONG, measured
+
+MATRIX = Matrix((7, 16), (1, 4), (False, True), (1, 3), ("a", "b"), (0, 1))
+EXPERIMENT = Experiment(MATRIX, LocalSubject())
+B, K, G, N, P = Factor.BUDGET, Factor.TOPK, Factor.GRAPHS, Factor.BATCH, Factor.PROMPT
+Broken = Callable[[Seen], bool]
+FAULTS: list[tuple[str, set[Factor], Broken]] = [
+    ("q_len ≠ block size 8", {B}, lambda s: s.cell.budget == 16),
+    ("trees that branch", {K}, lambda s: s.cell.topk == 4),
+    ("chains", {K}, lambda s: s.cell.topk == 1),
+    ("graphs on", {G}, lambda s: s.cell.graphs),
+    ("graphs off", {G}, lambda s: not s.cell.graphs),
+    ("several requests", {N}, lambda s: s.cell.batch == 3),
+    ("a chain of 7 in more rows", {B, K}, lambda s: s.cell.topk == 1 and s.cell.budget == 16),
+    ("padded replays", {G, N}, lambda s: s.cell.graphs and s.cell.batch == 3),
+    ("in every cell", set(), lambda s: True),
+]
+TEXTS: list[tuple[str, set[Factor], Broken]] = [
+    ("behind another request", {N}, lambda s: s.place > 0),
+    ("prompt 1", {P}, lambda s: (s.cell.prompt + s.place) % 2 == 1),
+]
+
+
+def result(cell: Cell, broken: Broken, bad: Outcome) -> Measured:
+    """Each request broken or not; an error or a low acceptance is the whole cell's."""
+    wrong = [broken(seen) for seen in of_cell(cell, 2)]
+    if bad is not Outcome.WRONG:
+        return measured(cell, bad if any(wrong) else Outcome.CLEAN)
+    return Measured(cell, tuple(OF[bad if w else Outcome.CLEAN] for w in wrong), 1.0)
+
+
+def results(broken: Broken, bad: Outcome = Outcome.WRONG) -> list[Measured]:
+    return [result(cell, broken, bad) for cell in MATRIX]
+
+
+def holds(broken: Broken, cell: Cell, pair: Pair) -> set[bool]:
+    """Of the prompt that the pair compares; of any where it compares prompts."""
+    texts = [(broken(s), (cell.prompt + s.place) % 2) for s in of_cell(cell, 2)]
+    return {b for b, prompt in texts if pair.factor is P or prompt == pair.prompt}
+
+
+@pytest.mark.parametrize(
+    ("fault", "bad"),
+    [(f, bad) for f in FAULTS for bad in (Outcome.WRONG, Outcome.FAILED, Outcome.SLOW)]
+    + [(f, Outcome.WRONG) for f in TEXTS],
+)
+def test_each_condition_is_named(fault: tuple[str, set[Factor], Broken], bad: Outcome) -> None:
+    condition, factors, broken = fault
+    verdict = judge(EXPERIMENT, results(broken, bad))
+    assert (verdict.condition, set(verdict.factors)) == (condition, factors)
+    assert verdict.kind == {"wrong": Kind.WRONG, "failed": Kind.FAILED}.get(bad.value, Kind.SLOW)
+    for pair in verdict.proof:
+        assert True in holds(broken, pair.broken, pair)
+        assert False in holds(broken, pair.other, pair)
+        assert set(pair.broken.differs_in(pair.other)) <= {pair.factor, Factor.PROMPT}
+    assert bool(verdict.proof) == bool(factors)
+    for pair in verdict.without_effect:
+        assert True in holds(broken, pair.broken, pair)
+        assert True in holds(broken, pair.other, pair)
+        assert set(pair.broken.differs_in(pair.other)) <= {pair.factor, Factor.PROMPT}
+        assert pair.factor not in factors
+    assert not set(verdict.missing) & set(MATRIX)
+
+
+def test_another_prompt_of_a_batch_is_not_blamed_on_the_batch() -> None:
+    """Prompt 1 alone shows the fault, and was decoded behind prompt 0 only."""
+    matrix = Matrix((7,), (1,), (False,), (1, 2), ("a", "b"), (0,))
+    alone, both = matrix
+    found = [measured(alone, Outcome.CLEAN), Measured(both, (OF[Outcome.CLEAN], WRONG), 1.0)]
+    verdict = judge(Experiment(matrix), found)
+    assert verdict.proof == ()
+    assert "no two cells that differ in one thing alone prove it yet" in verdict.sentence
+    assert both.with_value(Factor.BATCH, 1).with_value(Factor.PROMPT, 1) in verdict.missing
+
+
+@given(st.data())
+def test_a_fault_that_some_texts_do_not_show(data: st.DataObject) -> None:
+    """One text with the fault is right by luck: the condition still is the fault's."""
+    condition, factors, broken = data.draw(st.sampled_from([*FAULTS[:6], *TEXTS]))
+    having = [seen for cell in MATRIX for seen in of_cell(cell, 2) if broken(seen)]
+    lucky = set(data.draw(st.lists(st.sampled_from(having), max_size=1)))
+    verdict = judge(EXPERIMENT, results(lambda s: broken(s) and s not in lucky))
+    assert (verdict.condition, set(verdict.factors)) == (condition, factors)
+    assert ("1 text is right all the same" in verdict.sentence) == bool(lucky)
+
+
+@given(
+    st.lists(st.sampled_from(list(MATRIX)), unique=True, min_size=1),
+    st.sampled_from([*FAULTS, *TEXTS]),
+)
+def test_whatever_part_was_measured(cells: list[Cell], fault) -> None:
+    """Any part of an experiment gets a verdict that its own cells do not contradict."""
+    _, _, broken = fault
+    verdict = judge(EXPERIMENT, [result(cell, broken, Outcome.WRONG) for cell in cells])
+    assert (verdict.kind is Kind.CLEAN) == (
+        not any(broken(seen) for cell in cells for seen in of_cell(cell, 2))
+    )
+    assert not set(verdict.missing) & set(cells)
+    assert all({pair.broken, pair.other} <= set(cells) for pair in verdict.proof)
+
+
+@pytest.mark.parametrize(
+    ("others", "kind"),
+    [
+        (Outcome.CLEAN, Kind.CLEAN),
+        (Outcome.NEAR_TIE, Kind.NEAR_TIE),
+        (Outcome.NONDETERMINISTIC, Kind.NONDETERMINISTIC),
+    ],
+)
+@given(st.sets(st.sampled_from(list(MATRIX)), min_size=1))
+def test_nothing_is_blamed_without_a_fault(others: Outcome, kind: Kind, odd: set[Cell]) -> None:
+    found = [measured(c, others if c in odd else Outcome.CLEAN) for c in MATRIX]
+    verdict = judge(EXPERIMENT, found)
+    assert verdict.kind is kind
+    assert (verdict.factors, verdict.condition, verdict.proof) == ((), None, ())
+    assert judge(EXPERIMENT, []).kind is Kind.NOTHING
+
+
+def test_the_story_in_one_sentence() -> None:
+    matrix = Matrix((7, 16), (1, 4), (False, True), (1,), used_prompts=(0,))
+    found = [
+        measured(c, Outcome.WRONG, diagnoses={"width-mismatch": 9})
+        if c.budget == 16
+        else measured(c, Outcome.CLEAN)
+        for c in matrix
+    ]
+    verdict = judge(Experiment(matrix), found)
+    assert verdict.sentence == (
+        "Wrong only where q_len ≠ block size 8 (4 of 8 cells); graphs and top-k do not matter; look at the width of a "
+        "step: num_draft_tokens, mask strides, row offsets; 4 pairs prove it, alike in all but one thing; the checks "
+        "say width-mismatch in 4 of 4 cells and in no other."
+    )
+    # Budget 16 is above the block size too: a smaller budget tells "other than" from "more than".
+    assert [cell.budget for cell in verdict.missing] == [4]
+
+
+def test_one_broken_cell_alone_asks_for_a_neighbour() -> None:
+    cell = next(iter(MATRIX))
+    verdict = judge(EXPERIMENT, [measured(cell, Outcome.WRONG)])
+    assert verdict.kind is Kind.WRONG
+    assert verdict.condition == "in every cell"
+    assert "1 of 1 cell" in verdict.sentence
+
+
+def test_a_diagnosis_that_right_cells_have_too_is_no_cause() -> None:
+    found = [
+        measured(c, Outcome.WRONG if c.graphs else Outcome.CLEAN, diagnoses={"near": 1})
+        for c in MATRIX
+    ]
+    assert judge(EXPERIMENT, found).cause is None
+
+
+def test_findings_without_an_effect_are_not_passed_over() -> None:
+    def found(effect: str):
+        return [
+            measured(c, Outcome.CLEAN, diagnoses={"stale-mask": 2}, effects={effect: 2})
+            if c.graphs
+            else measured(c, Outcome.CLEAN)
+            for c in MATRIX
+        ]
+
+    latent, slow = judge(EXPERIMENT, found("output")), judge(EXPERIMENT, found("acceptance"))
+    assert (latent.kind, slow.kind) == (Kind.LATENT, Kind.SLOW)
+    assert latent.condition == slow.condition == "graphs on"
+    assert latent.sentence.startswith("Every text is plain decoding's, yet the checks find a fault")
+
+
+def test_a_server_without_a_known_block_size() -> None:
+    subject = ServerSubject(("a",), ("b",))
+    verdict = judge(Experiment(MATRIX, subject), results(lambda s: s.cell.budget == 16))
+    assert (verdict.condition, verdict.factors) == ("budget 16", (Factor.BUDGET,))
