@@ -31,7 +31,8 @@ FOUND = [
     ("crop-commit", {"topk"}, "trees that branch"),
     ("skip-last-layer", {"topk"}, "trees that branch"),
     ("padding-leak", {"budget", "topk"}, "a chain of 7 in more rows"),
-    ("seq-lens-behind", set(), "in every cell"),
+    ("sibling-leak", {"topk"}, "trees that branch"),
+    ("gather-twice", {"topk"}, "trees that branch"),
     ("shifted-logits", set(), "in every cell"),
     ("slot-in-prefix", set(), "in every cell"),
     ("dropped-token", set(), "in every cell"),
@@ -43,9 +44,10 @@ def test_the_factor_of_a_fault_from_behaviour_alone(
     fault: str, factors: set[str], condition: str, tmp_path: Path
 ) -> None:
     what = subject(fault=fault)
-    results = run(MATRIX, what, tmp_path)
+    matrix = MATRIX if factors - {"topk"} else replace(MATRIX, graphs=(False,))
+    results = run(matrix, what, tmp_path)
     assert all(r.findings is None and r.trace is None for r in results), "the checks are off"
-    verdict = judge(Experiment(MATRIX, what), results)
+    verdict = judge(Experiment(matrix, what), results)
     assert verdict.kind is Kind.WRONG
     assert verdict.cause is None
     assert ({str(f) for f in verdict.factors}, verdict.condition) == (factors, condition)
@@ -55,10 +57,11 @@ def test_the_factor_of_a_fault_from_behaviour_alone(
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_nothing_is_blamed_on_a_clean_engine(temperature: float, tmp_path: Path) -> None:
-    matrix = replace(MATRIX, temperatures=(temperature,), seeds=(0, 1), batches=(2,))
+    matrix = replace(MATRIX, temperatures=(temperature,), seeds=(5,), batches=(2,))
+    matrix = replace(matrix, graphs=(temperature > 0,))
     verdict = judge(Experiment(matrix, subject()), run(matrix, subject(), tmp_path))
     assert verdict.kind is Kind.CLEAN
-    assert verdict.sentence == "Clean: 16 cells, every text is plain decoding's, token by token."
+    assert verdict.sentence == "Clean: 8 cells, every text is plain decoding's, token by token."
 
 
 def test_the_checks_put_their_cause_beside_it(tmp_path: Path) -> None:
@@ -129,8 +132,8 @@ def test_a_fault_of_replays_is_not_in_eager_cells() -> None:
     [
         (subject(fault="nope"), "cell b7-k1-eager-n1-p0: fault: expected one of verify-width"),
         (
-            subject(captured_bs=2),
-            "cell b7-k1-graphs-n3-p0: captured_bs: expected at least 3, found 2",
+            subject(captured_bs=1),
+            "cell b7-k1-graphs-n2-p0: captured_bs: expected at least 2, found 1",
         ),
         (subject(backend="magic"), "cell b7-k1-eager-n1-p0: backend: expected one of"),
         (subject(drafter="nowhere"), "cell b7-k1-eager-n1-p0: drafter: expected one of"),
