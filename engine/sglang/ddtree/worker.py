@@ -1,0 +1,112 @@
+"""DFLASH's worker with another middle: its draft step up to the drafter's hidden states, then a tree.
+
+Classes are made when they are asked for: SGLang is imported in functions alone.
+"""
+
+from __future__ import annotations
+
+import os
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from torch import Tensor
+
+from engine.decoding.device_tree import TreeTensors
+from engine.sglang.ddtree import verify as verification
+from engine.sglang.ddtree.head import candidates
+from engine.sglang.ddtree.options import Options, options_of
+from engine.sglang.ddtree.refusals import refuse_target
+from engine.sglang.ddtree.rows import verify_rows
+from engine.sglang.ddtree.spine import build_trees
+
+
+class Drafted(Exception):
+    """Ends DFLASH's draft step where it would choose its chain; the draft block's slots are given back by then."""
+
+    def __init__(self, hidden: Tensor, lm_head: Any) -> None:
+        super().__init__("drafted")
+        self.hidden, self.lm_head = hidden, lm_head
+
+
+@cache
+def verify_input_class() -> type:
+    """A verify input with its tree; attention backends and graphs take it for DFLASH's."""
+    from sglang.srt.speculative.dflash_info import DFlashVerifyInput
+
+    @dataclass
+    class DDTreeVerifyInput(DFlashVerifyInput):  # type: ignore[misc]
+        """Rows of a tree a request."""
+
+        tree: TreeTensors | None = None
+        options: Options | None = None
+        retrieve_next_token: Tensor | None = None  # int64 [bs, width], for whoever watches
+        retrieve_next_sibling: Tensor | None = None
+
+        def verify(self, *, batch: Any, logits_output: Any, page_size: int) -> Any:
+            """What DFLASH's worker calls after the target's forward."""
+            return verification.verify(self, batch, logits_output, page_size)
+
+    return DDTreeVerifyInput
+
+
+@cache
+def worker_class() -> type:
+    """The worker of the algorithm."""
+    from sglang.srt.distributed import get_tp_group
+    from sglang.srt.model_executor.forward_batch_info import ForwardMode
+    from sglang.srt.speculative.dflash_worker import DFlashWorker
+
+    class DDTreeWorker(DFlashWorker):  # type: ignore[misc]
+        """Drafts with DFLASH, verifies trees."""
+
+        def __init__(self, server_args: Any, *args: Any, **kwargs: Any) -> None:
+            target = kwargs.get("target_worker")
+            refusal = refuse_target((target or args[-1]).model_runner)
+            if refusal:
+                raise ValueError(refusal)
+            options = options_of(server_args, os.environ)
+            draft_args = deepcopy(server_args)
+            draft_args.speculative_num_draft_tokens = options.draft_width
+            super().__init__(draft_args, *args, **kwargs)
+            self.server_args = server_args
+            self.options = options
+            self._warned_sampling_fallback = True  # DFLASH's kernels for sampling are not used here
+
+        def _greedy_sample_from_vocab_parallel_head(
+            self, *, hidden_states: Tensor, lm_head: Any, chunk_size: int = 256
+        ) -> Tensor:
+            raise Drafted(hidden_states, lm_head)
+
+        def _prepare_for_speculative_decoding(self, batch: Any, draft_input: Any) -> None:
+            try:
+                super()._prepare_for_speculative_decoding(batch, draft_input)
+            except Drafted as drafted:
+                hidden, lm_head = drafted.hidden, drafted.lm_head
+            else:
+                return  # extend or idle: nothing is drafted
+            count, options = batch.batch_size(), self.options
+            log_probs, tokens = (
+                part.view(count, options.max_depth, -1)
+                for part in candidates(hidden, lm_head, options.candidates, get_tp_group())
+            )
+            tree = build_trees(log_probs, tokens, draft_input.bonus_tokens.long(), options)
+            seq_lens_sum = int(batch.seq_lens_cpu.sum())  # on the host
+            rows = verify_rows(tree, batch.seq_lens, seq_lens_sum, options.fault)
+            verify_input = verify_input_class()(
+                draft_token=rows.draft_token,
+                positions=rows.positions,
+                draft_token_num=options.target_width,
+                tree=tree,
+                options=options,
+                retrieve_next_token=tree.retrieve_next_token,
+                retrieve_next_sibling=tree.retrieve_next_sibling,
+            )
+            verify_input.prepare_for_verify(batch, self.page_size, build_custom_mask=False)
+            verify_input.custom_mask = rows.custom_mask
+            batch.forward_mode = ForwardMode.TARGET_VERIFY
+            batch.spec_info = verify_input
+            batch.return_hidden_states = False
+
+    return DDTreeWorker
