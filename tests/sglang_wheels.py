@@ -25,6 +25,32 @@ KERNELS = (
     "sglang/kernels/ops/attention/score_mod.py",
 )
 REGISTRY = "sglang/srt/plugins/hook_registry.py"
+ALGORITHM = (  # what DDTREE builds on, imported or read
+    "sglang/srt/layers/attention/triton_backend.py",
+    "sglang/srt/layers/attention/triton_ops/decode_attention.py",
+    "sglang/srt/layers/attention/utils.py",
+    "sglang/srt/layers/sampler.py",
+    "sglang/srt/managers/schedule_batch.py",
+    "sglang/srt/managers/scheduler.py",
+    "sglang/srt/managers/tp_worker.py",
+    "sglang/srt/managers/utils.py",
+    "sglang/srt/mem_cache/allocator.py",
+    "sglang/srt/mem_cache/common.py",
+    "sglang/srt/model_executor/cuda_graph_runner.py",
+    "sglang/srt/model_executor/forward_batch_info.py",
+    "sglang/srt/model_executor/model_runner.py",
+    "sglang/srt/model_executor/model_runner_kv_cache_mixin.py",
+    "sglang/srt/plugins/__init__.py",
+    "sglang/srt/sampling/sampling_batch_info.py",
+    "sglang/srt/sampling/sampling_params.py",
+    "sglang/srt/server_args.py",
+    "sglang/srt/speculative/dflash_info.py",
+    "sglang/srt/speculative/dflash_utils.py",
+    "sglang/srt/speculative/dflash_worker.py",
+    "sglang/srt/speculative/spec_info.py",
+    "sglang/srt/speculative/spec_registry.py",
+    "sglang/srt/speculative/spec_utils.py",
+)
 OPTIONS = ("--no-deps", "--only-binary=:all:", "--python-version=3.12", "--no-cache-dir", "-q")
 PATIENCE = 120  # seconds
 DONE = "complete"  # names what was taken out: a longer list fetches again
@@ -38,7 +64,7 @@ def file_of(path: str) -> str:
 
 
 WATCHED = {file_of(t.path) for t in TARGETS} | {file_of(a.path) for a in ATTRIBUTES}
-WANTED = sorted({*KERNELS, *WATCHED, REGISTRY})
+WANTED = sorted({*KERNELS, *WATCHED, *ALGORITHM, REGISTRY})
 
 
 def sglang_folder(version: str = "0.5.12") -> Path:
@@ -55,7 +81,7 @@ def _fetched(version: str) -> tuple[Path, str]:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
         done = folder / DONE
-        if done.exists() and done.read_text() == "\n".join(WANTED):
+        if done.exists() and {*WANTED} <= {*done.read_text().split("\n")}:
             return folder, ""
         folder.mkdir(exist_ok=True)
         try:
