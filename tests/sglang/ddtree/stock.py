@@ -1,8 +1,8 @@
 """Modules of SGLang's wheel, imported as they are; everything else of the package is a stand-in without behaviour.
 
-What is real is listed in ``REAL``. A module that is not listed answers every name with a class that takes any arguments,
-keeps the named ones as attributes, and decorates by doing nothing. SGLang's own code thus runs on the CPU without its
-dependencies, and a name that the code under test needs from a stand-in must be given on purpose.
+What is real is listed in ``REAL``. A module that is not listed answers every name with a class that takes any
+arguments, keeps the named ones as attributes, and decorates by doing nothing. SGLang's own code thus runs on the CPU
+without its dependencies, and a name that the code under test needs from a stand-in must be given on purpose.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A world small enough to know everything in, around SGLang's own DFLASH worker, Triton backend and allocator.
 
 The target "model" chooses the next token from the set of (position, token) pairs that a row attends to, read from the
-slots that the request table names and from the tree columns at the addresses that the backend's metadata gives. So every
+slots that the request table names and from the tree columns at the addresses that the backend's metadata gives. So each
 wrong mask, width, position, slot or table entry changes its answer. A row's features are its token and position; the
 drafter's KV rows hold what it was told and for which position, and the drafter drafts from what lies there.
 """
@@ -137,6 +137,16 @@ class Batch:
         view = SimpleNamespace(**vars(self))
         view.extend_seq_lens, view.extend_prefix_lens = lengths, [0] * len(self.reqs)
         return view
+
+    def merge(self, other: Batch) -> None:
+        """merge_batch: ``other`` joins at the end."""
+        self.reqs = [*self.reqs, *other.reqs]
+        self.req_pool_indices = torch.cat([self.req_pool_indices, other.req_pool_indices])
+        self.seq_lens = torch.cat([self.seq_lens, other.seq_lens])
+        self.seq_lens_cpu = torch.cat([self.seq_lens_cpu, other.seq_lens_cpu])
+        self.seq_lens_sum += other.seq_lens_sum
+        self.out_cache_loc = None
+        self.spec_info.merge_batch(other.spec_info)
 
     def keep(self, places: list[int]) -> None:
         """filter_batch."""
@@ -345,7 +355,7 @@ class World:
         self.tokens, self.places = (torch.full((SLOTS + 1,), -1) for _ in range(2))
         self.draft_pool = DraftPool()
         self.batch: Batch | None = None
-        self.wrong_contexts = 0
+        self.wrong_slots = self.wrong_contexts = 0
 
     def runner(self, args: Args, draft: bool) -> Runner:
         from sglang.srt.layers.attention import triton_backend
@@ -401,18 +411,36 @@ class World:
             target_worker=self.target, dp_rank=None, attn_cp_rank=0, moe_dp_rank=0,
         )  # fmt: skip
         if graph:
-            width = args.speculative_num_draft_tokens or 0
-            backend = self.target.model_runner.attn_backend
-            backend.init_cuda_graph_state(REQUESTS, REQUESTS * width)
+            self._capture(args.speculative_num_draft_tokens or 0)
         return self.worker
 
+    def _capture(self, width: int) -> None:
+        """What the graph runner does for one batch size: whether a mask is read is decided now."""
+        from sglang.srt.model_executor.forward_batch_info import ForwardMode
+        from sglang.srt.speculative.dflash_info import DFlashVerifyInput
+        from sglang.srt.speculative.dflash_utils import resolve_dflash_verify_mask_policy
+
+        backend = self.target.model_runner.attn_backend
+        backend.init_cuda_graph_state(REQUESTS, REQUESTS * width)
+        _, masked = resolve_dflash_verify_mask_policy(backend)
+        dummy = torch.ones(REQUESTS * width * (1 + width), dtype=torch.bool)
+        spec_info = DFlashVerifyInput(None, None, width, custom_mask=dummy if masked else None)
+        places, lens = torch.zeros(REQUESTS, dtype=torch.int64), torch.ones(REQUESTS).long()
+        backend.init_forward_metadata_capture_cuda_graph(
+            REQUESTS, REQUESTS * width, places, lens, None, ForwardMode.TARGET_VERIFY, spec_info
+        )
+        assert backend.forward_metadata.custom_mask is not None
+
     def prefill(self, reqs: list[Req]) -> None:
-        """The extend step of all requests at once."""
+        """The extend step of requests at once; they then join those that are being decoded."""
         from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
+        running = self.batch
+        taken = set() if running is None else set(running.req_pool_indices.tolist())
+        free = [index for index in range(REQUESTS) if index not in taken][: len(reqs)]
         lengths = torch.tensor([len(r.origin_input_ids) for r in reqs])
         self.batch = batch = Batch(
-            reqs, ForwardMode.EXTEND, torch.arange(len(reqs)), lengths, self.table, self.allocator,
+            reqs, ForwardMode.EXTEND, torch.tensor(free), lengths, self.table, self.allocator,
             self.tree_cache,
         )  # fmt: skip
         result = self.worker.forward_batch_generation(batch)
@@ -421,6 +449,9 @@ class World:
             req.check_finished()
         batch.forward_mode = ForwardMode.DECODE
         self._retire()
+        if running is not None and self.batch is not None:
+            self.batch.merge(running)
+        self.batch = self.batch or running
 
     def step(self) -> Any:
         """One decode step, and what the scheduler does after it."""
@@ -429,17 +460,35 @@ class World:
         return result
 
     def _retire(self) -> None:
-        """Finished requests give back their committed slots."""
+        """Look at what lies in the cache; finished requests give back their committed slots."""
         assert self.batch is not None
         for req, index in zip(self.batch.reqs, self.batch.req_pool_indices.tolist(), strict=True):
+            slots = self.table.req_to_token[index, : req.kv_committed_len].long()
+            self._note_slots(req, slots)
             if req.finished():
-                slots = self.table.req_to_token[index, : req.kv_committed_len].long()
                 self.allocator.free(slots)
         places = [i for i, req in enumerate(self.batch.reqs) if not req.finished()]
         if places and len(places) < len(self.batch.reqs):
             self.batch.keep(places)
         elif not places:
             self.batch = None
+
+    def _note_slots(self, req: Req, slots: torch.Tensor) -> None:
+        """A radix cache may hand these slots to another request now: both models' rows must be right."""
+        committed = [*req.origin_input_ids, *req.output_ids][:-1]
+        pairs = list(enumerate(committed))
+        drafted = [(place, token) for token, place in self.draft_pool.v[slots].long().tolist()]
+        keyed = self.draft_pool.k[slots][:, 1].long().tolist()
+        self.wrong_slots += self.read(slots) != pairs
+        self.wrong_contexts += drafted != pairs or keyed != list(range(len(committed)))
+
+    @property
+    def clean(self) -> bool:
+        """Whether all slots are free once, and no row of either cache was ever wrong."""
+        free = self.allocator.free_pages.tolist()
+        return sorted(free) == list(range(1, SLOTS + 1)) and not (
+            self.wrong_slots or self.wrong_contexts
+        )
 
     def run(self, reqs: list[Req], limit: int = 200) -> int:
         """Serve to the end; the number of decode steps."""
