@@ -62,6 +62,7 @@ def _take_inputs(step: Verifying) -> None:
     take("prefix_lens", batch.seq_lens)
     take("next_token", getattr(spec, "retrieve_next_token", None))
     take("next_sibling", getattr(spec, "retrieve_next_sibling", None))
+    take("node_counts", getattr(spec, "node_counts", None))
 
 
 def _take_prefix_slots(step: Verifying) -> None:

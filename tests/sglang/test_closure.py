@@ -24,6 +24,12 @@ def test_the_tap_imports_nothing_but_torch_numpy_and_the_standard_library() -> N
     assert {name for name in further if name not in sys.stdlib_module_names} <= {"engine"}
 
 
+def test_ddtree_imports_triton_beside_them() -> None:
+    ours = "import engine.sglang.ddtree.plugin, engine.sglang.ddtree.worker"
+    further = modules_after(f"{ALLOWED}, triton; {ours}") - modules_after(f"{ALLOWED}, triton")
+    assert {name for name in further if name not in sys.stdlib_module_names} <= {"engine"}
+
+
 def test_the_entry_point_imports_the_standard_library_alone() -> None:
     assert not modules_after("import engine.sglang.plugin") & {"torch", "numpy", "pyarrow"}
 
@@ -46,7 +52,7 @@ def test_outside_a_scheduler_nothing_happens(
 def test_the_entry_point_is_declared() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     group = project["project"]["entry-points"]["sglang.srt.plugins"]
-    assert group == {"ddtree": f"{plugin.__name__}:register"}
+    assert group["ddtree"] == f"{plugin.__name__}:register"
 
 
 def test_the_command_line_checks_what_the_tap_wrote(tmp_path: Path) -> None:

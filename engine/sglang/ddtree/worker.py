@@ -43,6 +43,7 @@ def verify_input_class() -> type:
         options: Options | None = None
         retrieve_next_token: Tensor | None = None  # int64 [bs, width], for whoever watches
         retrieve_next_sibling: Tensor | None = None
+        node_counts: Tensor | None = None  # int64 [bs]; rows from there on are padding
 
         def verify(self, *, batch: Any, logits_output: Any, page_size: int) -> Any:
             """What DFLASH's worker calls after the target's forward."""
@@ -102,6 +103,7 @@ def worker_class() -> type:
                 options=options,
                 retrieve_next_token=tree.retrieve_next_token,
                 retrieve_next_sibling=tree.retrieve_next_sibling,
+                node_counts=tree.counts,
             )
             verify_input.prepare_for_verify(batch, self.page_size, build_custom_mask=False)
             verify_input.custom_mask = rows.custom_mask

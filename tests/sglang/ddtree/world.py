@@ -75,6 +75,7 @@ class Req:
     """One request."""
 
     def __init__(self, prompt: list[int], limit: int, stop: int | None = None) -> None:
+        self.rid, self.eos_token_ids = "-".join(map(str, prompt)), {-1 if stop is None else stop}
         self.origin_input_ids, self.output_ids = prompt, list[int]()
         self.limit, self.stop, self.to_finish = limit, stop, False
         self.finished_reason: str | None = None
@@ -226,6 +227,7 @@ class Target:
                     spec_info=batch.spec_info,
                     req_pool_indices=batch.req_pool_indices,
                     seq_lens=batch.seq_lens,
+                    seq_lens_cpu=batch.seq_lens_cpu,
                 )
             )
             return backend.forward_metadata

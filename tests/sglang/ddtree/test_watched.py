@@ -1,0 +1,86 @@
+"""The workbench's own checks on DDTREE's steps: recorded by the tap, laid out by SGLang 0.5.12's backend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from engine.checks.registry import check_trace
+from engine.sglang.assemble import Origin, assemble
+from engine.sglang.ddtree import verify as verification
+from engine.sglang.handlers import HANDLERS
+from engine.sglang.tap import Tap
+from engine.step import VerifyStep
+from tests.sglang.ddtree import test_stock
+from tests.sglang.ddtree.test_stock import requests, started
+
+sglang = test_stock.sglang
+
+
+@pytest.fixture
+def tap(sglang: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tap]:
+    """The tap's hooks where its table and ``DDTREE_TRACE_HOOKS`` put them."""
+    from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
+
+    tap = Tap()
+    replayed = (
+        "self", "bs", "req_pool_indices", "seq_lens", "seq_lens_sum", "encoder_lens",
+        "forward_mode", "spec_info", "seq_lens_cpu",
+    )  # fmt: skip
+    given = ("verify_input", "batch", "logits_output", "page_size")
+    for holder, name, handler, names in (
+        (TritonAttnBackend, "init_forward_metadata", "eager", ("self", "forward_batch")),
+        (TritonAttnBackend, "init_forward_metadata_replay_cuda_graph", "replay", replayed),
+        (verification, "verify", "outside", given),
+    ):
+        hook, original = tap.around(HANDLERS[handler], names), getattr(holder, name)
+        monkeypatch.setattr(
+            holder, name, lambda *a, hook=hook, original=original, **k: hook(original, *a, **k)
+        )
+    yield tap
+    assert tap.counts.errors == 0, tap.counts.last_error
+
+
+def recorded(tap: Tap) -> list[VerifyStep]:
+    steps = []
+    while len(tap.ring):
+        raw = tap.ring.take(0.0)
+        assert raw is not None
+        steps.append(assemble(raw, Origin()))
+    return steps
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize(
+    "environ", [{"budget": "16"}, {"budget": "16", "topk": "1"}, {"budget": "24", "spine": "1"}]
+)
+def test_nothing_is_found(
+    tap: Tap, monkeypatch: pytest.MonkeyPatch, graph: bool, environ: dict[str, str]
+) -> None:
+    """Top-k 1 is a chain of eight nodes in seventeen rows: nine are padding."""
+    started(monkeypatch, graph, **environ).run(requests((12, 12, 12, 1)))
+    steps = recorded(tap)
+    assert len(steps) > 3
+    assert all(step.config.budget == int(environ["budget"]) for step in steps)
+    report = check_trace(steps)
+    assert not report.findings, report.findings[:3]
+    assert {"mask-content", "row-extents", "positions", "links"} <= {*report.checks}
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize(
+    ("fault", "check"),
+    [
+        ("verify-width", "row-extents"),
+        ("first-requests-tree", "mask-content"),
+        ("causal-mask", "mask-content"),
+        ("flattened-positions", "positions"),
+    ],
+)
+def test_the_fault_is_named(
+    tap: Tap, monkeypatch: pytest.MonkeyPatch, graph: bool, fault: str, check: str
+) -> None:
+    started(monkeypatch, graph, budget="16", fault=fault).run(requests((12, 12, 12, 12)))
+    report = check_trace(recorded(tap))
+    assert check in {cause.name for cause in report.causes}
