@@ -15,7 +15,7 @@ from engine.sglang.origin import origin_of, server_arguments, versions, watched
 from engine.sglang.probe import Find, Probe, installed, probe, resolve
 from engine.sglang.recorder import Recorder, write_health
 from engine.sglang.sink import TOTAL_BYTES, Format, Sink, chosen_format, free_place
-from engine.sglang.table import TARGETS, Target
+from engine.sglang.table import OWN, TARGETS, Target
 from engine.sglang.tap import Tap
 from engine.trace.header import TraceHeader
 
@@ -31,7 +31,7 @@ def attach(
     folder: Path, hook_on: HookOn, settings: Mapping[str, str], find: Find = installed
 ) -> Tap:
     """Watch every target that this version has. ``hook_on(path, hook)``: ``hook(original, *args, **kwargs)``."""
-    found = probe(find, (*TARGETS, *_outside(settings)))
+    found = probe(find, (*TARGETS, *OWN, *_outside(settings)))
     tap, sources = Tap(), _sources(found)
     originals: dict[str, Any] = {}
     for target, parameters in found.found:

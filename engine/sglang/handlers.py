@@ -212,6 +212,13 @@ def _dflash_walk(tap: Tap, held: Any, result: Any, given: Given) -> None:
     _keep_walk(tap, None, None, result[0], result[1])
 
 
+def _tree_walk(tap: Tap, held: Any, result: Any, given: Given) -> None:
+    predict = given["predict"]
+    first = torch.arange(len(predict), device=predict.device)[:, None] * predict.shape[1]
+    index = torch.where(result.path < 0, -1, result.path + first)
+    _keep_walk(tap, predict.flatten(), index, result.accept_length - 1)
+
+
 HANDLERS = {
     "start": Handler(after=_start),
     "eager": Handler(after=_eager),
@@ -229,4 +236,5 @@ HANDLERS = {
     "greedy_walk": Handler(after=_greedy_walk),
     "ngram_walk": Handler(before=_ngram_walk),
     "dflash_walk": Handler(after=_dflash_walk),
+    "tree_walk": Handler(after=_tree_walk),
 }

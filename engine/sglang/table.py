@@ -178,6 +178,21 @@ ATTRIBUTES = (
     ),
 )
 
+OWN = (  # DDTREE's, which SGLang does not know
+    Target(
+        "verification of DDTREE",
+        "engine.sglang.ddtree.verify.verify",
+        ("verify_input", "batch", "logits_output"),
+        "verify",
+    ),
+    Target(
+        "walk of DDTREE before stops",
+        "engine.sglang.ddtree.accept.accept",
+        ("trees", "predict", "steps"),
+        "tree_walk",
+    ),
+)
+
 # Where verification does not cut paths at a request's end, the walk itself needs no hook of its own; where it commits
 # by itself, the request table says what was committed.
 REPLACED_BY = {

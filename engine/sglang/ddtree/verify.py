@@ -3,7 +3,7 @@
 Handed over afterwards, as DFLASH's worker takes it: bonus tokens, committed lengths, the features of the committed rows
 in path order, and accepted drafts a request. The host waits for the device once, in ``_to_host``.
 
-``DDTREE_TRACE_HOOKS=engine.sglang.ddtree.verify.verify`` lets the tap record it.
+The tap watches :func:`verify` and the walk in :mod:`.accept` (``engine.sglang.table``).
 """
 
 from __future__ import annotations

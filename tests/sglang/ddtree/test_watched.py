@@ -20,7 +20,7 @@ sglang = test_stock.sglang
 
 @pytest.fixture
 def tap(sglang: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tap]:
-    """The tap's hooks where its table and ``DDTREE_TRACE_HOOKS`` put them."""
+    """The tap's hooks where its table puts them."""
     from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
 
     tap = Tap()
@@ -29,10 +29,12 @@ def tap(sglang: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tap]:
         "forward_mode", "spec_info", "seq_lens_cpu",
     )  # fmt: skip
     given = ("verify_input", "batch", "logits_output", "page_size")
+    walk = ("trees", "predict", "steps")
     for holder, name, handler, names in (
         (TritonAttnBackend, "init_forward_metadata", "eager", ("self", "forward_batch")),
         (TritonAttnBackend, "init_forward_metadata_replay_cuda_graph", "replay", replayed),
-        (verification, "verify", "outside", given),
+        (verification, "verify", "verify", given),
+        (verification, "accept", "tree_walk", walk),
     ):
         hook, original = tap.around(HANDLERS[handler], names), getattr(holder, name)
         monkeypatch.setattr(
@@ -40,6 +42,12 @@ def tap(sglang: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tap]:
         )
     yield tap
     assert tap.counts.errors == 0, tap.counts.last_error
+
+
+WANTED = {
+    "mask-content", "row-extents", "positions", "links", "acceptance", "bonus", "kv-commit",
+    "output", "write-slots", "tree-form", "padding",
+}  # fmt: skip
 
 
 def recorded(tap: Tap) -> list[VerifyStep]:
@@ -65,7 +73,7 @@ def test_nothing_is_found(
     assert all(step.config.budget == int(environ["budget"]) for step in steps)
     report = check_trace(steps)
     assert not report.findings, report.findings[:3]
-    assert {"mask-content", "row-extents", "positions", "links"} <= {*report.checks}
+    assert {*report.checks} >= WANTED
 
 
 @pytest.mark.parametrize("graph", [False, True])
@@ -76,6 +84,7 @@ def test_nothing_is_found(
         ("first-requests-tree", "mask-content"),
         ("causal-mask", "mask-content"),
         ("flattened-positions", "positions"),
+        ("crop-commit", "kv-commit"),
     ],
 )
 def test_the_fault_is_named(

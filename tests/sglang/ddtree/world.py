@@ -114,7 +114,9 @@ class Batch:
     tree_cache: Any
     seq_lens_cpu: torch.Tensor = field(init=False)
     seq_lens_sum: int = field(init=False)
-    sampling_info: Any = None
+    sampling_info: Any = field(
+        default_factory=lambda: SimpleNamespace(is_all_greedy=True, logit_bias=None)
+    )
     spec_info: Any = None
     out_cache_loc: Any = None
     input_ids: Any = None
