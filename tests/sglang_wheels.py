@@ -26,6 +26,7 @@ KERNELS = (
 )
 REGISTRY = "sglang/srt/plugins/hook_registry.py"
 ALGORITHM = (  # what DDTREE builds on, imported or read
+    "sglang/srt/distributed/parallel_state.py",
     "sglang/srt/layers/attention/triton_backend.py",
     "sglang/srt/layers/attention/triton_ops/decode_attention.py",
     "sglang/srt/layers/attention/utils.py",

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+CHUNK = 256  # rows whose probabilities lie in memory at once
 TINY = torch.finfo(torch.float32).tiny
 
 
@@ -29,9 +30,12 @@ def choose(logits: Tensor, sampling: Any, width: int) -> Tensor:
     if sampling is None or sampling.is_all_greedy:
         return best
     rows = Rows(sampling, width)
-    probs = torch.softmax(logits.float() / rows.each(sampling.temperatures.view(-1, 1)), dim=-1)
-    drawn = draw(rows.cut(probs), torch.empty_like(probs).exponential_())
-    return torch.where(rows.each(sampling.top_ks) <= 1, best, drawn)
+    drawn = torch.empty_like(best)
+    for start in range(0, len(logits), CHUNK):
+        part = slice(start, start + CHUNK)
+        probs = torch.softmax(logits[part].float() / rows.temperatures[part], dim=-1)
+        drawn[part] = draw(rows.cut(probs, part), torch.empty_like(probs).exponential_())
+    return torch.where(rows.top_ks <= 1, best, drawn)
 
 
 def draw(weights: Tensor, noise: Tensor) -> Tensor:
@@ -46,19 +50,20 @@ class Rows:
     """The requests' settings, one a row."""
 
     def __init__(self, sampling: Any, width: int) -> None:
-        self._sampling, self._width = sampling, width
+        own = sampling
+        self.whole = not (
+            own.need_top_k_sampling or own.need_top_p_sampling or own.need_min_p_sampling
+        )
+        settings = (own.temperatures.view(-1, 1), own.top_ks, own.top_ps, own.min_ps)
+        self.temperatures, self.top_ks, self.top_ps, self.min_ps = (
+            setting.repeat_interleave(width, dim=0) for setting in settings
+        )
 
-    def each(self, setting: Tensor) -> Tensor:
-        """``setting`` [bs, …] of each row."""
-        return setting.repeat_interleave(self._width, dim=0)
-
-    def cut(self, probs: Tensor) -> Tensor:
-        """``probs`` [rows, V] with zeros where a request's settings allow no token."""
-        own = self._sampling
-        if not (own.need_top_k_sampling or own.need_top_p_sampling or own.need_min_p_sampling):
+    def cut(self, probs: Tensor, part: slice) -> Tensor:
+        """``probs`` of the rows in ``part`` [n, V] with zeros where their settings allow no token."""
+        if self.whole:
             return probs
-        top_ks, top_ps, min_ps = (self.each(x) for x in (own.top_ks, own.top_ps, own.min_ps))
-        return cut(probs, top_ks, top_ps, min_ps)
+        return cut(probs, self.top_ks[part], self.top_ps[part], self.min_ps[part])
 
 
 def cut(probs: Tensor, top_ks: Tensor, top_ps: Tensor, min_ps: Tensor) -> Tensor:

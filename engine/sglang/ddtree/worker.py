@@ -30,6 +30,16 @@ class Drafted(Exception):
         self.hidden, self.lm_head = hidden, lm_head
 
 
+def same_everywhere(options: Options, tp_group: Any) -> Options:
+    """``options`` if rank 0 has the same ones; ranks with other trees would wait for each other for ever."""
+    first = tp_group.broadcast_object(options, src=0)
+    if first != options:
+        raise ValueError(
+            f"DDTREE: expected the same options on every rank, found {options} beside {first}"
+        )
+    return options
+
+
 @cache
 def verify_input_class() -> type:
     """A verify input with its tree; attention backends and graphs take it for DFLASH's."""
@@ -72,7 +82,7 @@ def worker_class() -> type:
             draft_args.speculative_num_draft_tokens = options.draft_width
             super().__init__(draft_args, *args, **kwargs)
             self.server_args = server_args
-            self.options = options
+            self.options = same_everywhere(options, get_tp_group())
             self._warned_sampling_fallback = True  # DFLASH's kernels for sampling are not used here
 
         def _greedy_sample_from_vocab_parallel_head(

@@ -73,6 +73,15 @@ def test_samples_follow_what_the_settings_leave() -> None:
     assert chisquare(counts[:2], [rows * 4 / 7, rows * 3 / 7]).pvalue > 1e-3
 
 
+def test_rows_are_sampled_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each row by its own request's settings, wherever a chunk ends."""
+    monkeypatch.setattr("engine.sglang.ddtree.choose.CHUNK", 3)
+    sharp = sampling([1.0, 1e-4], top_ks=[ALL, 3])
+    drawn = choose(PROBS.log().repeat(200, 1), sharp, 100)
+    assert len(set(drawn[:100].tolist())) > 1
+    assert set(drawn[100:].tolist()) == {0}
+
+
 def test_greedy_and_sampled_requests_in_one_batch() -> None:
     torch.manual_seed(2)
     logits = PROBS.log().repeat(400, 1)

@@ -172,6 +172,10 @@ class TestDraftStep:
         assert "get_tp_group()" in used
         assert "tp_group.all_gather_into_tensor(" in used
 
+    def test_groups_of_ranks_tell_each_other_objects(self, folder: Path) -> None:
+        path = "sglang.srt.distributed.parallel_state.GroupCoordinator.broadcast_object"
+        assert parameters(folder, path) == ("self", "obj", "src")
+
 
 class TestVerifyStep:
     def test_the_worker_calls_verify_and_takes_four_values(self, folder: Path) -> None:

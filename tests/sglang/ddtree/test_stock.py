@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from engine.sglang.ddtree import plugin, worker
 from engine.sglang.ddtree.arguments import settle
+from engine.sglang.ddtree.options import Options
 from tests.sglang.ddtree.stock import stock
 from tests.sglang.ddtree.world import Args, Req, World, plain
 from tests.sglang_wheels import sglang_folder
@@ -103,6 +105,31 @@ class TestServed:
         assert same(reqs)
         assert world.clean
 
+    @pytest.mark.parametrize("seed", range(6))
+    def test_servers_and_requests_at_random(
+        self, monkeypatch: pytest.MonkeyPatch, seed: int
+    ) -> None:
+        rng = np.random.default_rng(seed)
+        block = int(rng.integers(2, 12))
+        budget, topk = int(rng.integers(max(1, block - 5), 40)), int(rng.integers(1, 8))
+        environ = {"budget": str(budget), "topk": str(topk), "spine": str(rng.integers(0, 2))}
+        world = started(monkeypatch, bool(rng.integers(0, 2)), block, seed, **environ)
+        waiting = [
+            Req(rng.integers(0, 23, rng.integers(1, 9)).tolist(), int(rng.integers(1, 30)), 7)
+            for _ in range(6)
+        ]
+        reqs = list(waiting)
+        world.prefill([waiting.pop()])
+        while world.batch is not None or waiting:
+            if waiting and (world.batch is None or rng.random() < 0.4):
+                world.prefill([waiting.pop()])
+            if world.batch is not None:
+                world.step()
+        for req in reqs:
+            wanted = plain(req.origin_input_ids, req.limit, req.stop)
+            assert req.output_ids == wanted
+        assert world.clean
+
     def test_a_tree_accepts_more_than_its_chain(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def accepted(topk: str) -> int:
             reqs = [Req([3, 1, 4], 60)]
@@ -178,6 +205,8 @@ class TestServed:
                 need_top_k_sampling=False,
                 need_top_p_sampling=False,
                 need_min_p_sampling=False,
+                top_ps=torch.ones(count),
+                min_ps=torch.zeros(count),
                 logit_bias=None,
             )
             world.step()
@@ -246,6 +275,13 @@ class TestBroken:
         assert world.target.model_runner.attn_backend.num_draft_tokens == 8
         assert world.worker.server_args.speculative_num_draft_tokens == 17
         assert world.drafter.model_runner.attn_backend.num_draft_tokens == 8
+
+
+def test_ranks_with_other_options_are_refused() -> None:
+    own, first = Options(16, 8), Options(16, 8, topk=4)
+    group = SimpleNamespace(broadcast_object=lambda told, src: first)
+    with pytest.raises(ValueError, match="expected the same options on every rank"):
+        worker.same_everywhere(own, group)
 
 
 @pytest.mark.usefixtures("sglang")

@@ -408,7 +408,9 @@ class World:
 
         dflash_worker.TpModelWorker = draft_worker
         distributed = importlib.import_module("sglang.srt.distributed")
-        distributed.get_tp_group = lambda: SimpleNamespace(world_size=1)  # type: ignore[attr-defined]
+        distributed.get_tp_group = lambda: SimpleNamespace(
+            world_size=1, broadcast_object=lambda told, src: told
+        )  # type: ignore[attr-defined]
         kind = SpeculativeAlgorithm.from_string(args.speculative_algorithm).create_worker(args)
         self.worker = kind(
             server_args=args, gpu_id=0, tp_rank=0, moe_ep_rank=0, nccl_port=0,
