@@ -103,3 +103,10 @@ def test_a_verification_copies_to_the_host_once(monkeypatch: pytest.MonkeyPatch)
     assert [req.output_ids for req in reqs] == [[12, 30, 41], [3]]
     assert accept(tensors(TREES, 4), predict, 4).accept_length.tolist() == [3, 1]
     assert len(calls) == 1
+
+
+def test_an_idle_batch_is_left_alone() -> None:
+    idle = SimpleNamespace(forward_mode=SimpleNamespace(is_idle=lambda: True), device="cpu")
+    bonus, lengths, features, drafts = verify.verify(None, idle, None, 1)
+    assert (len(bonus), len(lengths), len(features), drafts) == (0, 0, 0, [])
+    assert lengths.dtype is torch.int32

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -12,8 +13,11 @@ from engine.sglang.ddtree import verify as verification
 from engine.sglang.handlers import HANDLERS
 from engine.sglang.tap import Tap
 from engine.step import VerifyStep
+from engine.xray.kernels import Kernel
+from engine.xray.report import examine
 from tests.sglang.ddtree import test_stock
 from tests.sglang.ddtree.test_stock import requests, started
+from tests.sglang_wheels import sglang_folder
 
 sglang = test_stock.sglang
 
@@ -93,3 +97,19 @@ def test_the_fault_is_named(
     started(monkeypatch, graph, budget="16", fault=fault).run(requests((12, 12, 12, 12)))
     report = check_trace(recorded(tap))
     assert check in {cause.name for cause in report.causes}
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("fault", ["", "verify-width"])
+def test_what_sglangs_own_kernel_attends_to(
+    tap: Tap, monkeypatch: pytest.MonkeyPatch, fault: str, graph: bool
+) -> None:
+    """Its verify kernel, on the interpreter, with the metadata of a step: intended = built = addressed = measured."""
+    started(monkeypatch, graph, budget="9", topk="3", fault=fault).run(requests((6, 6, 6, 1)))
+    step = recorded(tap)[1]
+    grid = step.config.num_draft_tokens  # baked into a graph; a replay does not record it
+    step = replace(step, inputs=replace(step.inputs, max_extend_len=grid))
+    assert len(step.requests) > 1
+    found = examine(step, Kernel.SGLANG, sglang_path=str(sglang_folder()))
+    faults = [each["fault"] for each in found.report["requests"]]
+    assert faults == ["metadata" if fault else "clean"] * len(step.requests)

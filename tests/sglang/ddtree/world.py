@@ -346,6 +346,8 @@ class Drafter:
 class World:
     """Pools, workers, and the scheduler's part of a decode loop."""
 
+    tp_group: Any = SimpleNamespace(world_size=1, broadcast_object=lambda told, src: told)
+
     def __init__(self, block_size: int, seed: int = 0, help: float = 2.0) -> None:
         from sglang.srt.mem_cache.allocator import TokenToKVPoolAllocator
 
@@ -408,9 +410,7 @@ class World:
 
         dflash_worker.TpModelWorker = draft_worker
         distributed = importlib.import_module("sglang.srt.distributed")
-        distributed.get_tp_group = lambda: SimpleNamespace(
-            world_size=1, broadcast_object=lambda told, src: told
-        )  # type: ignore[attr-defined]
+        distributed.get_tp_group = lambda: self.tp_group  # type: ignore[attr-defined]
         kind = SpeculativeAlgorithm.from_string(args.speculative_algorithm).create_worker(args)
         self.worker = kind(
             server_args=args, gpu_id=0, tp_rank=0, moe_ep_rank=0, nccl_port=0,
