@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from engine.checks.registry import check_trace
 from engine.sglang.assemble import Origin, assemble
+from engine.sglang.attach import attach
 from engine.sglang.ddtree import verify as verification
 from engine.sglang.handlers import HANDLERS
 from engine.sglang.tap import Tap
@@ -113,3 +115,9 @@ def test_what_sglangs_own_kernel_attends_to(
     found = examine(step, Kernel.SGLANG, sglang_path=str(sglang_folder()))
     faults = [each["fault"] for each in found.report["requests"]]
     assert faults == ["metadata" if fault else "clean"] * len(step.requests)
+
+
+def test_the_tap_knows_where_ddtree_verifies_and_walks(tmp_path: Path) -> None:
+    hooked: list[str] = []
+    attach(tmp_path, lambda path, hook: hooked.append(path), {})
+    assert hooked == ["engine.sglang.ddtree.verify.verify", "engine.sglang.ddtree.accept.accept"]
