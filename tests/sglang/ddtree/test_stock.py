@@ -6,6 +6,7 @@ position, slot and table entry was right; see :mod:`tests.sglang.ddtree.world`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -13,12 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.stats import chisquare
 
 from engine.sglang.ddtree import plugin, worker
 from engine.sglang.ddtree.arguments import settle
 from engine.sglang.ddtree.options import Options
 from tests.sglang.ddtree.stock import stock
-from tests.sglang.ddtree.world import Args, Req, World, plain
+from tests.sglang.ddtree.world import Args, Req, World, plain, spread
 from tests.sglang_wheels import sglang_folder
 
 PROMPTS = [[1, 2, 3, 4], [5, 6, 7], [9] * 9, [11]]
@@ -75,6 +77,32 @@ def _hooked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def requests(lengths: tuple[int, ...] = (30, 12, 40, 1)) -> list[Req]:
     return [Req(list(p), n) for p, n in zip(PROMPTS, lengths, strict=True)]
+
+
+def drawn_at(temperature: float, count: int) -> SimpleNamespace:
+    """SamplingBatchInfo of requests that are sampled."""
+    return SimpleNamespace(
+        temperatures=torch.full((count, 1), temperature),
+        top_ks=torch.full((count,), 1 << 30),
+        top_ps=torch.ones(count),
+        min_ps=torch.zeros(count),
+        is_all_greedy=False,
+        need_top_k_sampling=False,
+        need_top_p_sampling=False,
+        need_min_p_sampling=False,
+        logit_bias=None,
+    )
+
+
+def outcomes(tokens: list[int], count: int) -> dict[tuple[int, ...], float]:
+    """Probability of every continuation."""
+    if not count:
+        return {(): 1.0}
+    return {
+        (token, *rest): chance * further
+        for token, chance in spread(list(enumerate(tokens))).items()
+        for rest, further in outcomes([*tokens, token], count - 1).items()
+    }
 
 
 def same(reqs: list[Req]) -> bool:
@@ -198,20 +226,32 @@ class TestServed:
         world.prefill(reqs)
         while world.batch is not None:
             count = len(world.batch.reqs)
-            world.batch.sampling_info = SimpleNamespace(
-                temperatures=torch.full((count, 1), 3.0),
-                top_ks=torch.full((count,), 1 << 30),
-                is_all_greedy=False,
-                need_top_k_sampling=False,
-                need_top_p_sampling=False,
-                need_min_p_sampling=False,
-                top_ps=torch.ones(count),
-                min_ps=torch.zeros(count),
-                logit_bias=None,
-            )
+            world.batch.sampling_info = drawn_at(3.0, count)
             world.step()
         assert not same(reqs)
         assert world.clean
+
+    def test_samples_are_the_targets_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The two tokens after the first against their exact distribution, nine outcomes."""
+        torch.manual_seed(6)
+        world = started(monkeypatch, budget="16", topk="4")
+        world.target.sampled = True
+        seen: Counter[tuple[int, ...]] = Counter()
+        rows, accepted = 50, 0
+        for _ in range(rows):
+            reqs = [Req([1, 2], 3) for _ in range(6)]
+            world.prefill(reqs)
+            while world.batch is not None:
+                world.batch.sampling_info = drawn_at(1.0, len(world.batch.reqs))
+                world.step()
+            seen.update(tuple(req.output_ids[1:]) for req in reqs)
+            accepted += sum(sum(req.histogram) for req in reqs)
+        assert world.clean
+        assert accepted > rows  # trees matter here
+        exact = outcomes([1, 2, *reqs[0].output_ids[:1]], 2)
+        assert {*seen} <= {*exact}
+        counts = [seen[outcome] for outcome in exact]
+        assert chisquare(counts, [p * sum(counts) for p in exact.values()]).pvalue > 1e-3
 
     def test_what_the_scheduler_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
         world, reqs = started(monkeypatch, budget="16"), requests((30, 30, 30, 30))

@@ -9,6 +9,7 @@ drafter's KV rows hold what it was told and for which position, and the drafter 
 from __future__ import annotations
 
 import importlib
+import math
 import zlib
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -25,6 +26,15 @@ Pairs = list[tuple[int, int]]  # (position, token)
 def truth(seen: Pairs) -> int:
     """The target's choice behind what it sees; never the mask token."""
     return zlib.crc32(repr(sorted(seen)).encode()) % (VOCAB - 1)
+
+
+SPREAD = ((0, 0.5), (1, 0.3), (5, 0.2))  # tokens after the true one, and how probable they are
+
+
+def spread(seen: Pairs) -> dict[int, float]:
+    """The target's distribution behind what it sees, where it is sampled."""
+    first = truth(seen)
+    return {(first + step) % (VOCAB - 1): chance for step, chance in SPREAD}
 
 
 def plain(prompt: list[int], count: int, stop: int | None = None) -> list[int]:
@@ -184,7 +194,7 @@ class Target:
         self.model_runner.model = SimpleNamespace(
             lm_head=head, get_input_embeddings=lambda: lambda ids: torch.zeros(*ids.shape, 4)
         )
-        self.graph = False
+        self.graph = self.sampled = False
 
     def get_memory_pool(self) -> tuple[Any, Any]:
         return self.world.table, self.world.allocator
@@ -216,7 +226,12 @@ class Target:
         laid = self._laid(batch)
         logits = torch.zeros(len(ids), VOCAB)
         for row, seen in enumerate(self._seen(laid, ids, places)):
-            logits[row, truth(seen) if seen is not None else 0] = 10.0
+            if self.sampled and seen is not None:
+                logits[row] = -torch.inf
+                for token, chance in spread(seen).items():
+                    logits[row, token] = math.log(chance)
+            else:
+                logits[row, truth(seen) if seen is not None else 0] = 10.0
         return logits, torch.stack([ids, places], dim=1).float()
 
     def _laid(self, batch: Any) -> SimpleNamespace:
