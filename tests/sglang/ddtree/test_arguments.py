@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from engine.sglang.ddtree.arguments import settle
-from tests.sglang.ddtree.world import Args
+from tests.sglang.ddtree.scheduled import Args
 
 
 def settled(environ: dict[str, str] | None = None, own: int | None = 8, **given: Any) -> Args:

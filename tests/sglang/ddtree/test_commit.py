@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from engine.sglang.ddtree.commit import commit_rows, emit
 from engine.sglang.ddtree.faults import Fault
-from tests.sglang.ddtree.world import Req
+from tests.sglang.ddtree.scheduled import Req
 
 
 def test_literal() -> None:

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from engine.sglang.ddtree import hooks, plugin
+from tests.sglang.ddtree.scheduled import Args
 from tests.sglang.ddtree.stock import stock
-from tests.sglang.ddtree.world import Args
 from tests.sglang_wheels import sglang_folder
 
 ROOT = Path(__file__).parents[3]

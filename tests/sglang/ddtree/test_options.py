@@ -4,7 +4,7 @@ import pytest
 
 from engine.sglang.ddtree.faults import Fault
 from engine.sglang.ddtree.options import Options, options_of
-from tests.sglang.ddtree.world import Args
+from tests.sglang.ddtree.scheduled import Args
 
 
 def test_the_target_verifies_the_budget_and_the_root_and_the_drafter_keeps_its_block() -> None:

@@ -12,8 +12,10 @@ import torch
 
 from engine.sglang.ddtree.arguments import settle
 from tests.sglang.ddtree import test_stock
+from tests.sglang.ddtree.scheduled import Args
 from tests.sglang.ddtree.test_stock import requests, same, started
-from tests.sglang.ddtree.world import VOCAB, Args, World
+from tests.sglang.ddtree.truth import VOCAB
+from tests.sglang.ddtree.world import World
 
 sglang = test_stock.sglang
 RANKS = 2

@@ -19,8 +19,10 @@ from scipy.stats import chisquare
 from engine.sglang.ddtree import plugin, worker
 from engine.sglang.ddtree.arguments import settle
 from engine.sglang.ddtree.options import Options
+from tests.sglang.ddtree.scheduled import Args, Req
 from tests.sglang.ddtree.stock import stock
-from tests.sglang.ddtree.world import Args, Req, World, plain, spread
+from tests.sglang.ddtree.truth import plain, spread
+from tests.sglang.ddtree.world import World
 from tests.sglang_wheels import sglang_folder
 
 PROMPTS = [[1, 2, 3, 4], [5, 6, 7], [9] * 9, [11]]

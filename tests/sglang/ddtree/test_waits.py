@@ -77,7 +77,7 @@ def test_a_verification_copies_to_the_host_once(monkeypatch: pytest.MonkeyPatch)
         "sglang.srt.speculative.spec_utils",
         SimpleNamespace(assign_req_to_token_pool_func=lambda *args: calls.append(args)),
     )
-    from tests.sglang.ddtree.world import Req
+    from tests.sglang.ddtree.scheduled import Req
 
     reqs = [Req([1, 2, 3], 9), Req([1, 2, 3, 4, 5], 9)]
     freed: list[Any] = []
