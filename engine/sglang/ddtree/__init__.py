@@ -25,5 +25,8 @@ The host waits for the device where DFLASH does: once for the accepted paths (``
 Triton backend reads the number of KV indices). Freeing and keeping slots, where DFLASH indexes by booleans twice, needs
 no further wait here: rows are named on the host, from the copy that is there already.
 
+The buffers of CUDA graphs hold ``budget + 1`` rows for each request of ``--cuda-graph-max-bs``, times the context
+length: keep that number as small as the concurrency that is really served.
+
 What cannot be served is refused with a sentence: arguments in :mod:`.arguments`, models, requests in :mod:`.refusals`.
 """

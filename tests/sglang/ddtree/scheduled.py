@@ -52,6 +52,7 @@ class Req:
         self.limit, self.stop, self.to_finish = limit, stop, False
         self.finished_reason: str | None = None
         self.grammar, self.require_reasoning = None, False
+        self.prefix_slots = torch.empty(0, dtype=torch.int64)  # of a prefix that is cached
         self.kv_committed_len = self.kv_allocated_len = len(prompt)
         self.spec_verify_ct = self.spec_num_correct_drafts = 0
         self.histogram: list[int] = []
@@ -108,9 +109,11 @@ class Batch:
         return len(self.reqs)
 
     def get_model_worker_batch(self) -> SimpleNamespace:
+        cached = [len(r.prefix_slots) for r in self.reqs]
         lengths = [len(r.origin_input_ids) for r in self.reqs]
         view = SimpleNamespace(**vars(self))
-        view.extend_seq_lens, view.extend_prefix_lens = lengths, [0] * len(self.reqs)
+        view.extend_seq_lens = [a - b for a, b in zip(lengths, cached, strict=True)]
+        view.extend_prefix_lens = cached
         return view
 
     def merge(self, other: Batch) -> None:

@@ -53,11 +53,14 @@ class Target:
     def _prefill(self, batch: Any) -> SimpleNamespace:
         rows, nexts = [], []
         for index, req in zip(batch.req_pool_indices.tolist(), batch.reqs, strict=True):
-            prompt = req.origin_input_ids
-            slots = self.world.allocator.alloc(len(prompt))
-            self.world.table.req_to_token[index, : len(prompt)] = slots.int()
-            self.world.write(slots, torch.tensor(prompt), torch.arange(len(prompt)))
-            rows += [[token, place] for place, token in enumerate(prompt)]
+            prompt, cached = req.origin_input_ids, len(req.prefix_slots)
+            slots = self.world.allocator.alloc(len(prompt) - cached)
+            table = self.world.table.req_to_token[index]
+            table[: len(prompt)] = torch.cat([req.prefix_slots, slots]).int()
+            self.world.write(
+                slots, torch.tensor(prompt[cached:]), torch.arange(cached, len(prompt))
+            )
+            rows += [[token, place] for place, token in enumerate(prompt)][cached:]
             nexts.append(truth(list(enumerate(prompt))))
         out = SimpleNamespace(hidden_states=torch.tensor(rows).float(), next_token_logits=None)
         return SimpleNamespace(

@@ -187,6 +187,23 @@ class TestServed:
         assert same(reqs)
         assert world.clean
 
+    def test_a_cached_answer_serves_as_another_requests_prefix(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The radix cache's promise: slots of a finished request are right in both caches, at any length."""
+        world, first = started(monkeypatch, budget="16"), Req(list(PROMPTS[0]), 20)
+        monkeypatch.setattr(world.allocator, "free", lambda slots: None)  # nothing is evicted
+        world.run([first])
+        slots = world.table.req_to_token[0, : first.kv_committed_len].long().clone()
+        whole = [*first.origin_input_ids, *first.output_ids]
+        followers = [Req([*whole[:n], 3, 1], 10) for n in (len(slots), 9, 5)]
+        for follower, n in zip(followers, (len(slots), 9, 5), strict=True):
+            follower.prefix_slots = slots[:n]
+        world.run(followers)
+        assert same(followers)
+        assert not world.wrong_slots
+        assert not world.wrong_contexts
+
     def test_a_stop_token_inside_a_path_ends_the_request(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
