@@ -74,9 +74,7 @@ def _from_links(step: RawStep, count: int, rows: int) -> list[Int64]:
     tokens, siblings = step.ints("next_token"), step.ints("next_sibling")
     if tokens is None or siblings is None:
         raise ValueError(f"{step.algorithm}: expected a tree, a mask or links, found none")
-    counts = step.ints(
-        "node_counts"
-    )  # where rows beyond the nodes are padding, and the algorithm says so
+    counts = step.ints("node_counts")  # told where rows beyond the nodes are padding
     sizes = [rows] * count if counts is None else counts.tolist()
     pairs = zip(tokens.reshape(count, rows), siblings.reshape(count, rows), sizes, strict=True)
     return [from_links(child[:size], sibling[:size]) for child, sibling, size in pairs]
