@@ -11,7 +11,9 @@ from engine.isolate.cell import Cell
 class Compared:
     """One request of a cell beside plain decoding of its prompt on the same backend. None: not told.
 
-    A cell is run twice; ``text`` is that of the run that leaves plain decoding's text first.
+    A cell is run twice; ``text`` is that of the run that leaves plain decoding's text first. A text that was sampled
+    where speculation and plain decoding draw different random numbers need not equal plain decoding's: it is
+    ``sampled``, and its ``first_difference`` is a fact without a meaning.
     """
 
     prompt: str
@@ -27,6 +29,7 @@ class Compared:
     plain_parts: int | None = None  # index at which a second plain run differs; None: it does not
     plain_near_tie: bool | None = None  # rounding alone explains that
     accept_length: float | None = None  # tokens a verify step, bonus included
+    sampled: bool = False  # another text than plain decoding's is no error
 
 
 @dataclass(frozen=True)

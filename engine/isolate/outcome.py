@@ -22,6 +22,7 @@ class Outcome(StrEnum):
 
     CLEAN = "clean"
     NEAR_TIE = "near-tie"  # differs from plain decoding where rounding decides
+    SAMPLED = "sampled"  # differs from plain decoding, as it may: neither right nor wrong
     NONDETERMINISTIC = "non-deterministic"  # plain decoding differs from itself there
     SLOW = "lossless but slow"
     WRONG = "wrong"
@@ -30,7 +31,10 @@ class Outcome(StrEnum):
 
 RIGHT = (Outcome.CLEAN, Outcome.NEAR_TIE, Outcome.SLOW)
 BROKEN = (Outcome.WRONG, Outcome.FAILED)
-_WORST_LAST = (Outcome.CLEAN, Outcome.NEAR_TIE, Outcome.NONDETERMINISTIC, Outcome.WRONG)
+_WORST_LAST = (
+    *(Outcome.CLEAN, Outcome.NEAR_TIE, Outcome.SAMPLED),
+    *(Outcome.NONDETERMINISTIC, Outcome.WRONG),
+)
 
 
 def outcomes(results: Iterable[Measured], *, speed_counts: bool = False) -> dict[Cell, Outcome]:
@@ -62,6 +66,8 @@ def _of_request(request: Compared, unstable: bool) -> Outcome:
     parts, plain_parts = request.first_difference, request.plain_parts
     if parts is None:
         return Outcome.CLEAN
+    if request.sampled:
+        return Outcome.SAMPLED
     if request.near_tie:
         return Outcome.NEAR_TIE
     if unstable or (plain_parts is not None and parts >= plain_parts):
@@ -70,7 +76,8 @@ def _of_request(request: Compared, unstable: bool) -> Outcome:
 
 
 def _plain_is_unstable(request: Compared) -> bool:
-    return request.plain_parts is not None and not request.plain_near_tie
+    known = request.plain_parts is not None and not request.sampled
+    return known and not request.plain_near_tie
 
 
 def _is_slower(measured: Measured) -> bool:
