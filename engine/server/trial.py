@@ -122,7 +122,7 @@ def ask(
     if endpoint is Endpoint.GENERATE:
         sampling = {"temperature": 0, "max_new_tokens": max_tokens}
         found = client.post("/generate", {"text": prompt, "sampling_params": sampling})
-        return _generated(client, found, time.perf_counter() - started)
+        return generated(client, found, time.perf_counter() - started)
     body = {
         "model": model or "default",
         "messages": [{"role": "user", "content": prompt}],
@@ -163,7 +163,8 @@ def _model(client: Client) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def _generated(client: Client, found: Any, seconds: float) -> Answer:
+def generated(client: Client, found: Any, seconds: float) -> Answer:
+    """What ``/generate`` answered. Raises ``ServerError`` for an answer without text."""
     text = found.get("text") if isinstance(found, dict) else None
     if not isinstance(text, str):
         raise ServerError(
