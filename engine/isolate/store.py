@@ -6,17 +6,16 @@ killed process leaves one, counts as not measured.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from engine.isolate.cell import Cell
 from engine.isolate.codec import EXPERIMENT, MEASURED
 from engine.isolate.experiment import Experiment
+from engine.isolate.lines import append_line, text_of, whole_lines
 from engine.isolate.measured import Measured
 
 WHAT, RESULTS, TRACES = "experiment.json", "results.jsonl", "traces"
-MAX_BYTES = 256 << 20
 
 
 @dataclass
@@ -44,12 +43,9 @@ class Store:
         """A folder that was made before. Raises ``ValueError`` for one that holds no experiment."""
         if not (folder / WHAT).is_file():
             raise ValueError(f"{folder}: expected the folder of an experiment ({WHAT}), found none")
-        store = cls(folder, EXPERIMENT.loads(_text(folder / WHAT), str(folder / WHAT)))
-        results = folder / RESULTS
-        if results.exists():
-            for number, line in enumerate(_text(results).splitlines(keepends=True), 1):
-                if line.endswith("\n") and line.strip():
-                    store._take(MEASURED.loads(line, f"{results}:{number}"), f"{results}:{number}")
+        store = cls(folder, EXPERIMENT.loads(text_of(folder / WHAT), str(folder / WHAT)))
+        for where, line in whole_lines(folder / RESULTS):
+            store._take(MEASURED.loads(line, where), where)
         return store
 
     @property
@@ -63,15 +59,9 @@ class Store:
         return [cell for cell in self.experiment.matrix if cell not in self.results]
 
     def add(self, measured: Measured) -> None:
-        """Keep one result. A line that was cut off before it is ended first."""
-        path = self.folder / RESULTS
-        with open(path, "ab+") as file:
-            if file.tell() and not _ends_with_newline(path):
-                file.truncate(_end_of_last_line(path))
-            file.write((MEASURED.dumps(measured) + "\n").encode())
-            file.flush()
-            os.fsync(file.fileno())
-        self._take(measured, str(path))
+        """Keep one result."""
+        append_line(self.folder / RESULTS, MEASURED.dumps(measured))
+        self._take(measured, str(self.folder / RESULTS))
 
     def forget(self, cell: Cell) -> None:
         """Measure it again: its line stays, the next one counts."""
@@ -83,22 +73,3 @@ class Store:
                 f"{where}: expected a cell of the experiment, found {measured.cell.key}"
             )
         self.results[measured.cell] = measured
-
-
-def _text(path: Path) -> str:
-    if (size := path.stat().st_size) > MAX_BYTES:
-        raise ValueError(f"{path}: expected at most {MAX_BYTES} bytes, found {size}")
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: expected UTF-8, found {error.reason}") from None
-
-
-def _ends_with_newline(path: Path) -> bool:
-    with open(path, "rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"
-
-
-def _end_of_last_line(path: Path) -> int:
-    return path.read_bytes().rfind(b"\n") + 1
