@@ -127,6 +127,11 @@ class _Call:
             self.body = self._answer()
         except ServerError as error:
             self.error = error
+        except TimeoutError:
+            connected = self._socket is not None
+            what = "whole answer" if connected else "connection"
+            waited = self._timeout if connected else min(self._timeout, CONNECT)
+            self.error = ServerError(f"{self._where}: no {what} within {waited:g} s")
         except Exception as error:
             words = str(error) or type(error).__name__
             self.error = ServerError(f"{self._where}: {words[:200]}")
