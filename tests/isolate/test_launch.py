@@ -1,0 +1,90 @@
+"""Words of a command line filled in for a cell, and what is refused before anything is started."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.isolate.cell import Cell
+from engine.isolate.experiment import ServerSubject
+from engine.isolate.launch import check_placeholders, launch_of, plain_launch
+from engine.isolate.matrix import Matrix
+
+CELL = Cell(16, 4, False, 1, 0, 0.0, 0)
+SUBJECT = ServerSubject(
+    command=("serve", "--rows={width}", "-b", "{budget}", "{topk}", "{port}", "{eager}", '{"a":1}'),
+    plain_command=("serve", "{eager}", "{port}"),
+    url="http://127.0.0.1:30001",
+    environment=(("TAP", "{traces}/x"), ("WIDTH", "{width}"), ("JSON", '{"n":{budget}}')),
+)
+
+
+def test_everything_is_filled_in(tmp_path: Path) -> None:
+    launch = launch_of(SUBJECT, CELL, tmp_path)
+    words = ("serve", "--rows=17", "-b", "16", "4", "30001", "--disable-cuda-graph", '{"a":1}')
+    assert launch.command == words
+    folder = tmp_path / "b16-k4-eager"
+    assert launch.traces == folder
+    assert launch.environment == (("TAP", f"{folder}/x"), ("WIDTH", "17"), ("JSON", '{"n":16}'))
+
+
+def test_no_cap_is_0_and_graphs_drop_the_word(tmp_path: Path) -> None:
+    launch = launch_of(SUBJECT, replace(CELL, topk=None, graphs=True), tmp_path)
+    assert launch.command == ("serve", "--rows=17", "-b", "16", "0", "30001", '{"a":1}')
+    assert launch.name == "b16-kall-graphs"
+
+
+@pytest.mark.parametrize(
+    ("graphs", "words"), [((False, True), ()), ((False,), ("--disable-cuda-graph",))]
+)
+def test_the_plain_server_has_graphs_unless_no_cell_has(
+    tmp_path: Path, graphs: tuple[bool, ...], words: tuple[str, ...]
+) -> None:
+    launch = plain_launch(SUBJECT, Matrix(graphs=graphs), tmp_path)
+    assert launch.command == ("serve", *words, "30001")
+    assert launch.environment == (("TAP", f"{tmp_path / 'plain'}/x"),)
+
+
+def test_cells_that_differ_in_what_a_server_is_not_told_share_a_launch(tmp_path: Path) -> None:
+    other = replace(CELL, batch=2, prompt=1, temperature=0.5, seed=3)
+    assert launch_of(SUBJECT, other, tmp_path) == launch_of(SUBJECT, CELL, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"command": ("serve", "{buget}")},
+            "command, word 2: expected one of {budget}, {width}, {topk}, {eager}, {port}, {traces}, found {buget}",
+        ),
+        (
+            {"command": ("serve", "--x={eager}")},
+            "command, word 2: expected {eager} as a word by itself, found '--x={eager}'",
+        ),
+        (
+            {"plain_command": ("serve", "{budget}")},
+            "plain_command, word 2: expected one of {eager}, {port}, {traces}, found {budget}",
+        ),
+        (
+            {"environment": (("A", "{eager}"),)},
+            "environment A: expected one of {budget}, {width}, {topk}, {port}, {traces}, found {eager}",
+        ),
+        (
+            {"command": ("serve", "{topk}", "{eager}"), "environment": ()},
+            "command: expected {budget} or {width}, since 2 values of budget are tried, "
+            "found neither there nor in the environment",
+        ),
+        (
+            {"command": ("serve", "{budget}", "{topk}")},
+            "command: expected {eager}, since 2 values of graphs are tried, "
+            "found neither there nor in the environment",
+        ),
+    ],
+)
+def test_what_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        check_placeholders(Matrix(), replace(SUBJECT, **changes))
+    assert str(caught.value) == message
