@@ -10,6 +10,7 @@ from engine.isolate.cell import Cell
 from engine.isolate.experiment import Experiment, LocalSubject, ServerSubject
 from engine.isolate.matrix import Matrix
 from engine.isolate.measured import Compared, Measured
+from engine.isolate.plain import PlainAnswer, PlainBatch
 from engine.trace.errors import FieldProblem
 from engine.trace.json_codec import parse_json
 
@@ -50,8 +51,11 @@ RECORDS: tuple[Any, ...] = (
     Measured,
     Compared,
     Cell,
+    PlainAnswer,
+    PlainBatch,
 )
 for record in RECORDS:  # no field that is not known, no word for a number
     record.__pydantic_config__ = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 EXPERIMENT = Codec(Experiment)
 MEASURED = Codec(Measured)
+PLAIN = Codec(PlainBatch)
