@@ -1,0 +1,126 @@
+"""Cells on a server that is started here: with the cell's arguments, beside a plain one that is asked first.
+
+Cells that differ in batch, prompt, temperature and seed share one server. Each cell is asked twice; its speed, like
+plain decoding's, is that of the second time.
+
+Not covered: whether a sampled text is drawn from the right distribution. A server's draws are its own, so a text at a
+temperature is compared, but neither right nor wrong.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from engine.isolate.asking import Question
+from engine.isolate.cell import Cell
+from engine.isolate.experiment import ServerSubject
+from engine.isolate.launch import check_placeholders, launch_of, plain_launch
+from engine.isolate.matrix import Matrix
+from engine.isolate.measured import Measured
+from engine.isolate.plain import Key, PlainBatch, compare, key_of, keys_of, plain_batch
+from engine.isolate.plain_book import PLAIN_FILE, PlainBook
+from engine.isolate.servers import Servers, Tick
+from engine.isolate.started import GRACE, ServerDied
+from engine.isolate.subject import Report
+from engine.server.client import ServerError, address_of
+
+
+class ServedMeasure:
+    """Measures cells one after another. Raises ``ValueError`` for an experiment that cannot be run.
+
+    ``traces``: logs, what the tap writes, and a recording a cell; plain answers lie beside it.
+    """
+
+    def __init__(
+        self, matrix: Matrix, subject: ServerSubject, traces: Path, *, grace: float = GRACE
+    ) -> None:
+        address_of(subject.url)
+        check_placeholders(matrix, subject)
+        self.matrix, self.subject, self.traces = matrix, subject, traces
+        self.servers = Servers(subject, traces, grace)
+        self._book = PlainBook(traces.parent / PLAIN_FILE)
+        self._plain_problem: str | None = None
+
+    def measure(self, cell: Cell, report: Report) -> Measured:
+        """One cell."""
+        started = time.perf_counter()
+        try:
+            self.ask_plain(report)
+            found = self._measured(cell, report)
+        except (ServerError, ServerDied) as error:
+            found = Measured(cell, error=str(error))
+        except BaseException:
+            self.close()
+            raise
+        return replace(found, seconds=time.perf_counter() - started)
+
+    def ask_plain(self, report: Report) -> None:
+        """Ask the plain server whatever no line tells yet, and end it. Raises ``ServerError`` and ``ServerDied``."""
+        missing = keys_of(self.matrix, self._book)
+        if not missing:
+            return
+        if self._plain_problem is not None:
+            raise ServerError(self._plain_problem)
+        try:
+            launch = plain_launch(self.subject, self.matrix, self.traces)
+            self.servers.start(launch, lambda words: report(words, 0.0))
+            for number, key in enumerate(missing):
+                words = f"plain decoding, batch {number + 1} of {len(missing)}"
+                self._book.add(self._plain(number, key, partial(report, words, 0.0)))
+        except (ServerError, ServerDied) as error:
+            self._plain_problem = str(error)
+            raise
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """End the server that runs."""
+        self.servers.close()
+
+    def _plain(self, number: int, key: Key, tick: Tick) -> PlainBatch:
+        prompts, temperature, seed = key
+        most = self.matrix.max_new_tokens
+        self.servers.warm_up(prompts, most, tick)
+        question = Question(prompts, most, temperature, seed, f"plain.{number}.0", margins=True)
+        first = self.servers.ask(question, tick)
+        again = replace(question, rid=f"plain.{number}.1", margins=False)
+        return plain_batch(key, first, self.servers.ask(again, tick))
+
+    def _measured(self, cell: Cell, report: Report) -> Measured:
+        plain = self._book.get(key_of(self.matrix, cell))
+        assert plain is not None
+        launch = launch_of(self.subject, cell, self.traces)
+        self.servers.start(launch, lambda words: report(words, 0.0))
+        prompts, most = plain.prompts, self.matrix.max_new_tokens
+        self.servers.warm_up(prompts, most, partial(report, "warming up", 0.5))
+        question = Question(prompts, most, cell.temperature, cell.seed, f"{cell.key}.0")
+        first = self.servers.ask(question, partial(report, "first time", 0.6))
+        question = replace(question, rid=f"{cell.key}.1")
+        second = self.servers.ask(question, partial(report, "again", 0.8))
+        requests = compare(plain, first, second, self.subject.tie)
+        done = Measured(
+            cell,
+            requests,
+            tokens_per_s=second.tokens_per_s,
+            plain_tokens_per_s=plain.tokens_per_s,
+        )
+        return self._checked(done, partial(report, "checking what the tap wrote", 0.9))
+
+    def _checked(self, done: Measured, tick: Tick) -> Measured:
+        if self.servers.recorded is None:
+            return done
+        kept = self.servers.recorded.of(done.cell.key, self.traces, tick)
+        said = kept.checked
+        if said is None:
+            return replace(done, sentence=kept.why_not)
+        return replace(
+            done,
+            findings=said.findings,
+            diagnoses=said.diagnoses,
+            effects=said.effects,
+            sentence=said.sentence,
+            trace=kept.trace,
+        )
