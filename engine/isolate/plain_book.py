@@ -33,3 +33,15 @@ class PlainBook:
 
     def __iter__(self) -> Iterator[Key]:
         return iter(self._batches)
+
+    def merge(self, text: str, where: str) -> None:
+        """Keep what another book's file holds. Raises ``ValueError`` for a line that is none."""
+        for line in filter(None, text.split("\n")):
+            batch = PLAIN.loads(line, where)
+            if batch.key not in self._batches:
+                self.add(batch)
+
+    @property
+    def text(self) -> str:
+        """Its file."""
+        return "".join(f"{PLAIN.dumps(batch)}\n" for batch in self._batches.values())
