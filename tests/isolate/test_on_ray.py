@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from engine.isolate.experiment import Experiment
+from engine.isolate.experiment import Experiment, LocalSubject
 from engine.isolate.lab import Done, Started, run_lab
 from engine.isolate.matrix import Matrix
 from engine.isolate.measured import Measured
@@ -23,6 +23,7 @@ from engine.isolate.ray_cluster import ClusterError, installed_ray, require_head
 from engine.isolate.store import Store
 from engine.isolate.subject import Report
 from tests.isolate.serving import alive, matrix, quiet, starts, subject
+from tests.tiny_folder import tiny_folder
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +81,19 @@ def test_results_equal_those_of_one_machine_and_traces_come_back(ray: Any, tmp_p
     assert sorted(begun) == sorted(tried)
     assert [event.number for event in events if isinstance(event, Started)] == [0, 1, 2, 3]
     assert all(isinstance(event, Started | Done) for event in events)
+
+
+def test_the_local_engine_measures_the_same_on_a_worker(ray: Any, tmp_path: Path) -> None:
+    what = LocalSubject(str(tiny_folder(tmp_path / "model")), "oracle", fault="verify-width")
+    experiment = Experiment(matrix(budgets=(7, 16)), what)
+    here = Store.create(tmp_path / "here", experiment)
+    there = Store.create(tmp_path / "there", experiment)
+    list(run_lab(here, quiet))
+    list(run_on_ray(there, quiet, num_cpus=2))  # one worker for both cells
+    assert in_order(there) == in_order(here)
+    assert [bool(result.findings) for result in in_order(there)] == [False, True]
+    names = {path.name for path in here.traces.iterdir()}
+    assert {path.name for path in there.traces.iterdir()} == names
 
 
 def test_a_stop_leaves_nothing_and_the_rest_is_measured_later(ray: Any, tmp_path: Path) -> None:
