@@ -48,8 +48,9 @@ def main(grace: float, log: str, command: list[str]) -> None:
         return
     _say(f"pid {process.pid}")
     _until_told_or_over(process)
-    _end_session(process, grace)
-    _say(f"status {process.returncode}")
+    end_session(process.pid, grace)
+    if process.poll() is not None:
+        _say(f"status {process.returncode}")
 
 
 def _before() -> None:
@@ -65,15 +66,14 @@ def _until_told_or_over(process: subprocess.Popen[bytes]) -> None:
             pass
 
 
-def _end_session(process: subprocess.Popen[bytes], grace: float) -> None:
+def end_session(session: int, grace: float) -> None:
+    """SIGTERM to all of it, SIGKILL to what is left after ``grace`` seconds."""
     for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, AFTER_KILL)):
         deadline = time.monotonic() + patience
-        for pid in living(process.pid):
+        for pid in living(session):
             _send(pid, number)
-        while living(process.pid) and time.monotonic() < deadline:
-            process.poll()
+        while living(session) and time.monotonic() < deadline:
             time.sleep(POLL)
-    process.poll()
 
 
 def living(session: int) -> list[int]:

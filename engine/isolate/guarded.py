@@ -58,6 +58,8 @@ class Guarded:
         if not self._process.stdin.closed:
             self._process.stdin.close()
             self.listen(self._grace + guard.AFTER_KILL + MARGIN)
+            if self.pid is not None and self.status is None:  # somebody has killed the guard
+                guard.end_session(self.pid, 0.0)
             self.over = True
             self._process.stdout.close()
             self._process.wait()

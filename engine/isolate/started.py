@@ -16,7 +16,7 @@ from engine.server.ready import wait_ready
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL
 LAST_LINES, LAST_BYTES = 6, 2000  # of a log, in a message
 CONNECT = 2.0  # seconds
-LOOK = 0.2  # seconds from one question whether it is ready to the next
+LOOK = 0.1  # seconds from one question whether it is ready to the next
 
 Say = Callable[[str], None]  # raising gives the wait up
 

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,17 @@ def alive(folder: Path) -> list[int]:
     """Processes of any server that still run, their children included."""
     known = {line[key] for line in diary(folder) for key in ("pid", "child") if key in line}
     return [pid for pid in known if _runs(pid)]
+
+
+def processes(*words: str) -> list[int]:
+    """Those whose command line holds all of them."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has just ended
+            line = path.read_text()
+            if all(word in line for word in words):
+                found.append(int(path.parent.name))
+    return found
 
 
 def _runs(pid: int) -> bool:

@@ -22,7 +22,7 @@ from engine.isolate.on_ray import run_on_ray
 from engine.isolate.ray_cluster import ClusterError, installed_ray, require_head, slots
 from engine.isolate.store import Store
 from engine.isolate.subject import Report
-from tests.isolate.serving import alive, matrix, quiet, starts, subject
+from tests.isolate.serving import alive, matrix, processes, quiet, starts, subject
 from tests.tiny_folder import tiny_folder
 
 
@@ -143,7 +143,7 @@ def test_a_worker_that_is_killed_costs_one_cell_and_its_server_is_ended(
 
     def report(said: str, _share: float) -> None:
         if "p1: warming up" in said and not killed:
-            killed.extend(_workers())
+            killed.extend(processes("ray::Worker"))
             for pid in killed:
                 os.kill(pid, signal.SIGKILL)
 
@@ -157,19 +157,6 @@ def test_a_worker_that_is_killed_costs_one_cell_and_its_server_is_ended(
     while alive(tmp_path) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert alive(tmp_path) == []
-
-
-def _workers() -> list[int]:
-    """Processes of this Ray that hold a worker."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_text()
-        except OSError:
-            continue
-        if words.startswith("ray::Worker"):
-            found.append(int(path.parent.name))
-    return found
 
 
 def test_a_plain_server_that_dies_is_every_cells_error(ray: Any, tmp_path: Path) -> None:

@@ -22,7 +22,16 @@ from engine.isolate.served import ServedMeasure
 from engine.isolate.store import Store
 from engine.isolate.subject import Measure
 from tests.isolate import serving
-from tests.isolate.serving import alive, diary, matrix, measure, quiet, starts, subject
+from tests.isolate.serving import (
+    alive,
+    diary,
+    matrix,
+    measure,
+    processes,
+    quiet,
+    starts,
+    subject,
+)
 
 
 def all_of(folder: Path, tried: Matrix, on: ServerSubject) -> list[Measured]:
@@ -266,6 +275,19 @@ def test_nothing_is_left_when_this_program_is_killed(tmp_path: Path, number: int
     finally:
         process.kill()
     _until(lambda: alive(tmp_path) == [])
+
+
+def test_a_guard_that_is_killed_takes_the_server_with_it(tmp_path: Path) -> None:
+    served = measure(tmp_path, matrix(), subject(tmp_path, child=True, hang="first", only="7"))
+
+    def report(words: str, _share: float) -> None:
+        if words == "warming up":
+            for pid in processes("guard.py", str(tmp_path)):
+                os.kill(pid, signal.SIGKILL)
+
+    result = served.measure(next(iter(served.matrix)), report)
+    assert "b7-k1-graphs: its guard has ended while it answered" in (result.error or "")
+    assert alive(tmp_path) == []
 
 
 def _until(true: object, patience: float = 20.0) -> None:
