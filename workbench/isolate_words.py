@@ -14,6 +14,7 @@ from engine.isolate.verdict import Pair, Verdict
 LETTER = {
     Outcome.CLEAN: "✓",
     Outcome.NEAR_TIE: "≈",
+    Outcome.SAMPLED: "~",
     Outcome.NONDETERMINISTIC: "?",
     Outcome.SLOW: "↓",
     Outcome.WRONG: "✖",

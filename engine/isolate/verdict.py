@@ -14,6 +14,7 @@ class Kind(StrEnum):
     NOTHING = "nothing measured"
     CLEAN = "clean"
     NEAR_TIE = "near-tie"
+    SAMPLED = "sampled"  # nothing is wrong, but sampled texts of a server are not compared
     NONDETERMINISTIC = "non-deterministic"
     LATENT = "latent"  # every text is right, yet the checks find a fault
     SLOW = "lossless but slow"

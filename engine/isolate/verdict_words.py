@@ -36,6 +36,12 @@ def nobody(found: Mapping[Cell, Outcome]) -> Verdict:
             f"Not to be judged in {unjudged} of {all_of_them}: plain decoding differs from itself, so a text that "
             f"differs from it proves nothing. Nothing is blamed on the trees.",
         )
+    if sampled := count[Outcome.SAMPLED]:
+        return Verdict(
+            Kind.SAMPLED,
+            f"Nothing wrong was seen, but {sampled} of {all_of_them} cannot be judged: a server draws other random "
+            f"numbers with speculation, so a sampled text need not be plain decoding's. Try them at temperature 0.",
+        )
     if close := count[Outcome.NEAR_TIE]:
         return Verdict(
             Kind.NEAR_TIE,

@@ -12,6 +12,8 @@ from typing import Any
 
 from engine.isolate.experiment import ServerSubject
 from engine.isolate.matrix import Matrix
+from engine.isolate.measured import Measured
+from engine.isolate.outcome import Outcome, outcomes
 from engine.isolate.served import ServedMeasure
 
 SCRIPT = str(Path(__file__).with_name("pretend_server.py"))
@@ -31,7 +33,8 @@ def free_port() -> int:
 
 def matrix(**changes: Any) -> Matrix:
     """One budget, one of everything."""
-    few = {"budgets": (7,), "topks": (1,), "graphs": (True,), "batches": (1,), "max_new_tokens": 8}
+    few = {"budgets": (7,), "topks": (1,), "graphs": (True,), "batches": (1,)}
+    few |= {"used_prompts": (0,), "max_new_tokens": 8}
     return Matrix(**{**few, "prompts": ("first", "second", "third"), **changes})
 
 
@@ -49,6 +52,11 @@ def subject(folder: Path, timeout: float = 20.0, **behaviour: Any) -> ServerSubj
 
 def measure(folder: Path, tried: Matrix, on: ServerSubject) -> ServedMeasure:
     return ServedMeasure(tried, on, folder / "traces", grace=GRACE)
+
+
+def outcome(result: Measured) -> Outcome:
+    """Of one cell by itself."""
+    return outcomes([result])[result.cell]
 
 
 def diary(folder: Path) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from engine.isolate.experiment import Experiment, ServerSubject
 from engine.isolate.lab import Done, run_lab
 from engine.isolate.matrix import Matrix
 from engine.isolate.measured import Measured
-from engine.isolate.outcome import Outcome, text_outcome
+from engine.isolate.outcome import Outcome
 from engine.isolate.served import ServedMeasure
 from engine.isolate.store import Store
 from engine.isolate.subject import Measure
@@ -27,6 +27,7 @@ from tests.isolate.serving import (
     diary,
     matrix,
     measure,
+    outcome,
     processes,
     quiet,
     starts,
@@ -48,8 +49,8 @@ def test_a_fault_of_some_budgets_is_told_from_plain_decoding(tmp_path: Path) -> 
     results = all_of(tmp_path, tried, subject(tmp_path, faulty=True))
     assert [result.error for result in results] == [None] * 8
     right, wrong = results[:4], results[4:]
-    assert {text_outcome(result) for result in right} == {Outcome.CLEAN}
-    assert {text_outcome(result) for result in wrong} == {Outcome.WRONG}
+    assert {outcome(result) for result in right} == {Outcome.CLEAN}
+    assert {outcome(result) for result in wrong} == {Outcome.WRONG}
     for result in wrong:
         assert [one.prompt for one in result.requests] == ["first", "second"][: result.cell.batch]
         for one in result.requests:
@@ -78,7 +79,7 @@ def test_cells_that_differ_in_batch_prompt_temperature_or_seed_share_a_server(
         assert result.error is None
         sampled = result.cell.temperature > 0
         assert {one.sampled for one in result.requests} == {sampled}
-        assert text_outcome(result) is (Outcome.SAMPLED if sampled else Outcome.CLEAN)
+        assert outcome(result) is (Outcome.SAMPLED if sampled else Outcome.CLEAN)
     asked = [line for line in diary(tmp_path) if line.get("rid", "").startswith("b7-k1-graphs-n1")]
     seeds = {line["sampling_seed"] for line in asked if line["temperature"]}
     assert seeds == {0, 1}
@@ -105,7 +106,7 @@ def test_a_difference_where_plain_decoding_hardly_decides_is_a_near_tie(tmp_path
     tried = matrix(budgets=(16,))
     (result,) = all_of(tmp_path, tried, subject(tmp_path, faulty=True, margin=0.25))
     assert result.requests[0].margin == pytest.approx(0.25)
-    assert text_outcome(result) is Outcome.NEAR_TIE
+    assert outcome(result) is Outcome.NEAR_TIE
 
 
 @pytest.mark.parametrize("who", ["plain", "16"])
@@ -117,7 +118,7 @@ def test_answers_that_do_not_repeat_are_told(tmp_path: Path, who: str) -> None:
         assert (one.plain_parts, one.plain_near_tie, one.repeats) == (5, False, True)
     else:
         assert (one.plain_parts, one.first_difference, one.repeats) == (None, 5, False)
-        assert text_outcome(result) is Outcome.WRONG
+        assert outcome(result) is Outcome.WRONG
 
 
 def test_what_the_tap_wrote_is_checked_cell_by_cell(tmp_path: Path) -> None:
@@ -159,7 +160,7 @@ def test_a_server_that_dies_while_it_loads_is_not_started_again(tmp_path: Path) 
 
 def test_a_plain_server_that_dies_is_every_cells_error(tmp_path: Path) -> None:
     results = all_of(tmp_path, matrix(batches=(1, 2)), subject(tmp_path, crash=True, only="plain"))
-    assert {text_outcome(result) for result in results} == {Outcome.FAILED}
+    assert {outcome(result) for result in results} == {Outcome.FAILED}
     assert all("plain: ended with status 3" in (result.error or "") for result in results)
     assert starts(tmp_path) == ["plain"]
 
