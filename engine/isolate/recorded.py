@@ -42,11 +42,12 @@ class _Group:
 
 
 class Recorded:
-    """The recordings below one folder, as far as they were read."""
+    """What comes into one folder from now on, as far as it was read. A tap that starts again writes new files."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._read: dict[Path, int] = {}  # steps
+        self._old = frozenset(recordings_below(folder))
 
     def of(self, rid: str, place: Path, tick: Tick) -> Kept:
         """What the checks say of the steps whose requests' ids begin with ``rid``, and the name in ``place`` of the
@@ -77,7 +78,7 @@ class Recorded:
         return {path: path.stat().st_size for path in self._files()}
 
     def _files(self) -> list[Path]:
-        return sorted(p for p in self._folder.rglob("*") if p.name.endswith(SUFFIXES))
+        return [path for path in recordings_below(self._folder) if path not in self._old]
 
     def _new(self, rid: str, problems: list[str]) -> list[_Group]:
         """Of each folder: ranks of one group write side by side."""
@@ -107,6 +108,11 @@ class Recorded:
                 steps.append(step)
         self._read[path] = len(file)
         return steps
+
+
+def recordings_below(folder: Path) -> list[Path]:
+    """In order of their names."""
+    return sorted(path for path in folder.rglob("*") if path.name.endswith(SUFFIXES))
 
 
 def _keep(group: _Group, path: Path, tick: Tick) -> tuple[Checked, str]:

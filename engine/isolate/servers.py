@@ -39,6 +39,7 @@ class Servers:
         self.close()
         if launch in self._refused:
             raise ServerDied(f"not started again: {self._refused[launch]}")
+        recorded = None if launch.traces is None else Recorded(launch.traces)
         log = self._folder / f"{launch.name}.log"
         self._running = StartedServer(launch, self._address, log, grace=self._grace)
         self.starts += 1
@@ -49,7 +50,7 @@ class Servers:
             self._refused[launch] = f"{error}{ends}"
             self.close()
             raise ServerDied(self._refused[launch]) from None
-        self.recorded = None if launch.traces is None else Recorded(launch.traces)
+        self.recorded = recorded
 
     def warm_up(self, prompts: tuple[str, ...], max_new_tokens: int, tick: Tick) -> None:
         """Ask once what will be asked, so that what is compiled and cached then is so for every later time."""
