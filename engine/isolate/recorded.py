@@ -75,7 +75,7 @@ class Recorded:
                 sizes, changed = now, time.monotonic()
 
     def _sizes(self) -> dict[Path, int]:
-        return {path: path.stat().st_size for path in self._files()}
+        return {path: _size(path) for path in self._files()}
 
     def _files(self) -> list[Path]:
         return [path for path in recordings_below(self._folder) if path not in self._old]
@@ -87,7 +87,7 @@ class Recorded:
             try:
                 file = open_file(path)
             except (TraceFormatError, OSError) as problem:
-                if path.stat().st_size:
+                if _size(path):
                     problems.append(str(problem))
                 continue
             if steps := self._of_file(path, file, rid, problems):
@@ -113,6 +113,14 @@ class Recorded:
 def recordings_below(folder: Path) -> list[Path]:
     """In order of their names."""
     return sorted(path for path in folder.rglob("*") if path.name.endswith(SUFFIXES))
+
+
+def _size(path: Path) -> int:
+    """Bytes; 0 where the tap has just removed it to make room."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _keep(group: _Group, path: Path, tick: Tick) -> tuple[Checked, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -174,6 +175,19 @@ def test_no_node_has_what_a_cell_needs(ray: Any, tmp_path: Path) -> None:
         list(run_on_ray(store, quiet, num_gpus=8))
     assert slots(ray, 1, 0) == 2
     assert slots(ray, 2, 0) == 1
+
+
+def test_a_cluster_is_reached_by_its_address(ray: Any) -> None:
+    """From a process of its own: this one is connected already."""
+    code = (
+        "import sys; from engine.isolate.ray_cluster import cluster, slots\n"
+        "with cluster(sys.argv[1], 60.0) as ray: print(slots(ray, 1, 0), ray.is_initialized())\n"
+        "print(ray.is_initialized())"
+    )
+    address = ray.get_runtime_context().gcs_address
+    words = [sys.executable, "-c", code, address]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["2", "True", "False"], done.stderr
 
 
 def test_a_server_whose_port_cannot_be_chosen_is_refused(tmp_path: Path) -> None:
