@@ -11,19 +11,16 @@ MAX_BYTES = 256 << 20
 
 def text_of(path: Path) -> str:
     """The whole file. Raises ``ValueError`` for one that is too large or not UTF-8."""
-    if (size := path.stat().st_size) > MAX_BYTES:
-        raise ValueError(f"{path}: expected at most {MAX_BYTES} bytes, found {size}")
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: expected UTF-8, found {error.reason}") from None
+    return _decoded(path, _bytes_of(path))
 
 
 def whole_lines(path: Path) -> Iterator[tuple[str, str]]:
     """Place (file and line) and text of each line that is whole; none where there is no file."""
     if not path.exists():
         return
-    for number, line in enumerate(text_of(path).split("\n")[:-1], 1):
+    data = _bytes_of(path)
+    whole = _decoded(path, data[: data.rfind(b"\n") + 1])  # a cut may lie within a character
+    for number, line in enumerate(whole.split("\n"), 1):
         if line.strip():
             yield f"{path}:{number}", line
 
@@ -35,6 +32,19 @@ def append_line(path: Path, line: str) -> None:
         file.write((line + "\n").encode())
         file.flush()
         os.fsync(file.fileno())
+
+
+def _bytes_of(path: Path) -> bytes:
+    if (size := path.stat().st_size) > MAX_BYTES:
+        raise ValueError(f"{path}: expected at most {MAX_BYTES} bytes, found {size}")
+    return path.read_bytes()
+
+
+def _decoded(path: Path, data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: expected UTF-8, found {error.reason}") from None
 
 
 def _whole_bytes(path: Path) -> int:
