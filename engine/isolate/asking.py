@@ -13,6 +13,7 @@ from engine.server.trial import Answer, generated
 
 TICK = 0.05  # seconds
 TOP = 2  # log-probabilities a token
+SHORTEST = 0.05  # seconds of a batch whose speed means something
 
 NewClient = Callable[[Callable[[], None]], Client]  # from its tick
 
@@ -62,9 +63,9 @@ class Together:
 
     @property
     def tokens_per_s(self) -> float | None:
-        """Of all requests together; the wait for first tokens counts."""
+        """Of all requests together; the wait for first tokens counts. None where it was over too soon to tell."""
         tokens = sum(len(one.ids) for one in self.said)
-        return tokens / self.seconds if tokens and self.seconds > 0 else None
+        return tokens / self.seconds if tokens and self.seconds >= SHORTEST else None
 
 
 def ask_together(question: Question, client: NewClient, tick: Callable[[], None]) -> Together:
@@ -91,6 +92,12 @@ def ask_together(question: Question, client: NewClient, tick: Callable[[], None]
         tuple(one.said for one in asked if one.said is not None),
         max(one.ended for one in asked) - started,
     )
+
+
+def faster(first: Together, second: Together) -> float | None:
+    """Tokens a second of the one that less came in the way of."""
+    known = [rate for rate in (first.tokens_per_s, second.tokens_per_s) if rate is not None]
+    return max(known) if len(known) == 2 else None
 
 
 class _GivenUp(Exception):

@@ -1,7 +1,7 @@
 """What a server without speculation answered: what each cell of a served experiment is compared with.
 
 A cell is compared with plain decoding of the same batch, asked together as the cell's prompts are, so that nothing but
-speculation differs. Each batch is asked twice: once with log-probabilities, once without them and timed.
+speculation differs. Each batch is asked twice: with log-probabilities, and without them, as cells are.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from engine.isolate.asking import Together
+from engine.isolate.asking import Together, faster
 from engine.isolate.cell import Cell
 from engine.isolate.matrix import Matrix
 from engine.isolate.measured import Compared
@@ -68,7 +68,7 @@ def plain_batch(key: Key, first: Together, second: Together) -> PlainBatch:
         PlainAnswer(one.answer.text, one.ids, one.margins, again.ids)
         for one, again in zip(first.said, second.said, strict=True)
     )
-    return PlainBatch(*key, answers, second.tokens_per_s)
+    return PlainBatch(*key, answers, faster(first, second))
 
 
 def compare(

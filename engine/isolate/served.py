@@ -1,7 +1,7 @@
 """Cells on a server that is started here: with the cell's arguments, beside a plain one that is asked first.
 
 Cells that differ in batch, prompt, temperature and seed share one server. Each cell is asked twice; its speed, like
-plain decoding's, is that of the second time.
+plain decoding's, is that of the faster time.
 
 Not covered: whether a sampled text is drawn from the right distribution. A server's draws are its own, so a text at a
 temperature is compared, but neither right nor wrong.
@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from engine.isolate.asking import Question
+from engine.isolate.asking import Question, faster
 from engine.isolate.cell import Cell
 from engine.isolate.experiment import ServerSubject
 from engine.isolate.launch import check_placeholders, launch_of, plain_launch
@@ -104,7 +104,7 @@ class ServedMeasure:
         done = Measured(
             cell,
             requests,
-            tokens_per_s=second.tokens_per_s,
+            tokens_per_s=faster(first, second),
             plain_tokens_per_s=plain.tokens_per_s,
         )
         return self._checked(done, partial(report, "checking what the tap wrote", 0.9))

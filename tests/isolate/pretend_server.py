@@ -32,6 +32,7 @@ class Behaviour:
     random: bool = False  # a prompt that is asked again has another text from token 5
     crash: bool = False  # while it loads
     slow: float = 0.0  # seconds until it is ready
+    pace: float = 0.0  # seconds of an answer
     hang: str = ""  # prompts with these words are never answered
     die: str = ""  # prompts with these words end it
     together: int = 1  # requests that must be there at the same time, or none is answered
@@ -72,6 +73,7 @@ class Pretend:
             return 400, {"error": "speculative decoding does not support return_logprob yet."}
         if self.behaviour.together > 1:
             self.barrier.wait(20)
+        time.sleep(self.behaviour.pace)
         with self.lock:
             return 200, self._said(prompt, sampling, body)
 

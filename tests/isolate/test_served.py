@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.isolate.asking import Said, Together, faster
 from engine.isolate.experiment import Experiment, ServerSubject
 from engine.isolate.lab import Done, run_lab
 from engine.isolate.matrix import Matrix
@@ -21,6 +22,7 @@ from engine.isolate.outcome import Outcome
 from engine.isolate.served import ServedMeasure
 from engine.isolate.store import Store
 from engine.isolate.subject import Measure
+from engine.server.trial import Answer
 from tests.isolate import serving
 from tests.isolate.serving import (
     alive,
@@ -60,8 +62,6 @@ def test_a_fault_of_some_budgets_is_told_from_plain_decoding(tmp_path: Path) -> 
             assert one.accept_length == 4.0
             assert one.plain_tokens is not None
             assert one.tokens == (*one.plain_tokens[:3], 7, 7, 7, 7, 7)
-        assert result.tokens_per_s
-        assert result.plain_tokens_per_s
     # Plain once; then a server for each pair of budget and graphs, for both batches.
     assert starts(tmp_path) == ["plain", "7", "7", "16", "16"]
     begun = [line for line in diary(tmp_path) if "start" in line]
@@ -100,6 +100,17 @@ def test_prompts_of_a_batch_are_asked_together(tmp_path: Path) -> None:
     (result,) = all_of(tmp_path, matrix(batches=(3,)), subject(tmp_path, together=3))
     assert result.error is None
     assert len(result.requests) == 3
+
+
+def test_speed_is_that_of_the_whole_batch_where_it_took_long_enough(tmp_path: Path) -> None:
+    """Two requests of 8 tokens each, answered at the same time."""
+    (result,) = all_of(tmp_path, matrix(batches=(2,)), subject(tmp_path, pace=0.2, only="7"))
+    assert 16 / 2.0 < (result.tokens_per_s or 0) <= 16 / 0.2
+    said = Said(Answer("a", 0.1, 4, (1, 2, 3, 4), None, None), (1, 2, 3, 4), ())
+    quick, long = Together((said,), 0.01), Together((said, said), 0.1)
+    assert (quick.tokens_per_s, long.tokens_per_s) == (None, 80.0)
+    assert faster(long, Together((said,), 0.1)) == 80.0
+    assert faster(long, quick) is None
 
 
 def test_a_difference_where_plain_decoding_hardly_decides_is_a_near_tie(tmp_path: Path) -> None:
