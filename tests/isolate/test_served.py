@@ -15,6 +15,7 @@ import pytest
 
 from engine.isolate.asking import Said, Together, faster
 from engine.isolate.experiment import Experiment, ServerSubject
+from engine.isolate.judge import judge
 from engine.isolate.lab import Done, run_lab
 from engine.isolate.matrix import Matrix
 from engine.isolate.measured import Measured
@@ -22,6 +23,7 @@ from engine.isolate.outcome import Outcome
 from engine.isolate.served import ServedMeasure
 from engine.isolate.store import Store
 from engine.isolate.subject import Measure
+from engine.isolate.verdict import Kind
 from engine.server.trial import Answer
 from tests.isolate import serving
 from tests.isolate.serving import (
@@ -48,8 +50,12 @@ def all_of(folder: Path, tried: Matrix, on: ServerSubject) -> list[Measured]:
 
 def test_a_fault_of_some_budgets_is_told_from_plain_decoding(tmp_path: Path) -> None:
     tried = matrix(budgets=(7, 16), batches=(1, 2), graphs=(False, True))
-    results = all_of(tmp_path, tried, subject(tmp_path, faulty=True))
+    told = replace(subject(tmp_path, faulty=True), block_size=8)
+    results = all_of(tmp_path, tried, told)
     assert [result.error for result in results] == [None] * 8
+    verdict = judge(Experiment(tried, told), results)
+    assert (verdict.kind, verdict.condition) == (Kind.WRONG, "q_len ≠ block size 8")
+    assert [str(factor) for factor in verdict.factors] == ["budget"]
     right, wrong = results[:4], results[4:]
     assert {outcome(result) for result in right} == {Outcome.CLEAN}
     assert {outcome(result) for result in wrong} == {Outcome.WRONG}
