@@ -29,10 +29,11 @@ class ServerSubject:
     """A server that is started for each setting of budget, top-k and graphs, and ended again.
 
     ``command`` and ``plain_command`` are words of a command line; ``plain_command``: the same model without
-    speculation. What stands in braces is filled in: ``{budget}``, ``{width}`` (budget + 1), ``{topk}`` (0: no cap),
-    ``{port}`` of the address, and ``{traces}``, a folder for the tap, one a server; the word ``{eager}`` becomes
-    ``eager_words`` without graphs and nothing with them. One plain server serves all cells: it knows ``{port}``,
-    ``{traces}`` and ``{eager}`` (without graphs only where no cell has them), and lacks the variables that name others.
+    speculation. What stands in braces is filled in: ``{budget}``, ``{width}`` (budget + 1), ``{topk}`` (the budget
+    where there is no cap), ``{port}`` of the address, and ``{traces}``, a folder for the tap, one a server; the word
+    ``{eager}`` becomes ``eager_words`` without graphs and nothing with them. One plain server serves all cells: it
+    knows ``{port}``, ``{traces}`` and ``{eager}`` (without graphs only where no cell has them), and lacks the variables
+    that name others.
     """
 
     command: tuple[str, ...]

@@ -1,8 +1,9 @@
 """Launch: the words and variables that a server is started with, filled in for one cell.
 
-A placeholder is a name in braces: ``{budget}``, ``{width}`` (budget + 1), ``{topk}`` (0: no cap), ``{port}`` of the
-address, ``{traces}`` (a folder for the tap), and ``{eager}``, a word by itself that becomes ``eager_words`` without
-graphs and vanishes with them. Other braces, such as those of JSON, stay as they are.
+A placeholder is a name in braces: ``{budget}``, ``{width}`` (budget + 1), ``{topk}`` (the budget where there is no
+cap: a tree of so many nodes has no use for more), ``{port}`` of the address, ``{traces}`` (a folder for the tap), and
+``{eager}``, a word by itself that becomes ``eager_words`` without graphs and vanishes with them.
+Other braces, such as those of JSON, stay as they are.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def launch_of(subject: ServerSubject, cell: Cell, folder: Path) -> Launch:
     values = {
         "budget": str(cell.budget),
         "width": str(cell.q_len),
-        "topk": str(cell.topk or 0),
+        "topk": str(cell.topk or cell.budget),
     }
     return _filled(subject, subject.command, name, values, not cell.graphs, folder)
 

@@ -31,10 +31,21 @@ def test_everything_is_filled_in(tmp_path: Path) -> None:
     assert launch.environment == (("TAP", f"{folder}/x"), ("WIDTH", "17"), ("JSON", '{"n":16}'))
 
 
-def test_no_cap_is_0_and_graphs_drop_the_word(tmp_path: Path) -> None:
+def test_no_cap_is_the_budget_and_graphs_drop_the_word(tmp_path: Path) -> None:
     launch = launch_of(SUBJECT, replace(CELL, topk=None, graphs=True), tmp_path)
-    assert launch.command == ("serve", "--rows=17", "-b", "16", "0", "30001", '{"a":1}')
+    assert launch.command == ("serve", "--rows=17", "-b", "16", "16", "30001", '{"a":1}')
     assert launch.name == "b16-kall-graphs"
+
+
+def test_variables_of_a_cell_are_not_the_plain_servers(tmp_path: Path) -> None:
+    """As SGLang with this project's own algorithm is told its sizes."""
+    told = (("DDTREE_BUDGET", "{budget}"), ("DDTREE_TOPK", "{topk}"), ("A", "b"))
+    subject = replace(SUBJECT, environment=told)
+    assert launch_of(subject, CELL, tmp_path).environment == (
+        *(("DDTREE_BUDGET", "16"), ("DDTREE_TOPK", "4")),
+        ("A", "b"),
+    )
+    assert plain_launch(subject, Matrix(), tmp_path).environment == (("A", "b"),)
 
 
 @pytest.mark.parametrize(
