@@ -28,10 +28,10 @@ from engine.isolate.checked import Checked
 from engine.isolate.experiment import LocalSubject
 from engine.isolate.matrix import Matrix
 from engine.isolate.measured import Compared, Measured
+from engine.isolate.recorded import free_place
 from engine.isolate.subject import Report
 from engine.models.catalog import Target, load_target
 from engine.models.device import find_device, find_dtype
-from engine.trace.writer import SUFFIX
 
 RUNS = 2
 TRIED = 8  # tokens that are decoded to learn how long a cell takes
@@ -59,7 +59,7 @@ class LocalMeasure:
         target = self.target(report)
         settings = settings_of(self.matrix, self.subject, cell)
         started = time.perf_counter()
-        trace = self._free_place(cell) if self.subject.checks else None
+        trace = free_place(self.traces, cell.key) if self.subject.checks else None
         try:
             runs = [
                 _run(settings, target, trace, report, 0),
@@ -120,12 +120,6 @@ class LocalMeasure:
 
     def close(self) -> None:
         """Nothing was started."""
-
-    def _free_place(self, cell: Cell) -> Path:
-        """Recordings are never overwritten: a cell that is measured again gets a new name."""
-        self.traces.mkdir(parents=True, exist_ok=True)
-        names = (self.traces / f"{cell.key}{f'.{n}' if n else ''}{SUFFIX}" for n in range(10_000))
-        return next(path for path in names if not path.exists())
 
 
 def settings_of(matrix: Matrix, subject: LocalSubject, cell: Cell) -> RunSettings:

@@ -144,5 +144,6 @@ def _together(groups: list[Checked]) -> Checked:
 
 def free_place(folder: Path, name: str) -> Path:
     """Recordings are never overwritten: what is measured again gets a new name."""
+    folder.mkdir(parents=True, exist_ok=True)
     names = (folder / f"{name}{f'.{n}' if n else ''}{SUFFIX}" for n in count())
     return next(path for path in names if not path.exists())

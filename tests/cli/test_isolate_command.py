@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 import engine.isolate.local as local
 from tests.isolate.tiny_lab import load
+from tests.tiny_folder import tiny_folder
 from workbench.cli import app
 
 SMALL = ["--model", "tiny", "--drafter", "oracle", "--accuracy", "0.7", "--max-new-tokens", "12"]
@@ -83,6 +84,19 @@ def test_stopped_then_resumed_then_repeated(
     assert repeated.exit_code == 0
     first, second = ((tmp_path / d / "experiment.json").read_text() for d in ("lab", "again"))
     assert first == second
+
+
+def test_the_same_on_ray(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    model = str(tiny_folder(tmp_path / "model"))
+    words = ["--model", model, "--drafter", "prompt-lookup", "--max-new-tokens", "8", *FEW]
+    here = isolate(*words, "--fault", "verify-width", "--out", "here")
+    there = isolate(*words, "--fault", "verify-width", "--out", "there", "--ray", "local")
+    assert there.exit_code == here.exit_code, there.output
+    assert there.stdout.replace("there", "here") == here.stdout
+    names = [sorted(p.name for p in (tmp_path / d / "traces").iterdir()) for d in ("here", "there")]
+    assert names[0] == names[1]
+    assert len(names[0]) == 4
 
 
 def test_a_plan_writes_nothing(tmp_path: Path) -> None:

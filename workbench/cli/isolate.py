@@ -73,7 +73,8 @@ def isolate(
         str | None,
         typer.Option(
             help="Instead of the local engine: the command that starts a server. {budget}, {width} (budget + 1), "
-            "{topk}, {traces} are filled in; {eager} becomes --eager-words without graphs."
+            "{topk} (the budget where there is no cap), {port} of --url and {traces} are filled in; {eager} becomes "
+            "--eager-words without graphs."
         ),
     ] = None,
     plain_server: Annotated[
@@ -105,7 +106,8 @@ def isolate(
         bool, typer.Option("--plan", help="Say what would run and how long, and end.")
     ] = False,
     ray: Annotated[
-        str | None, typer.Option(help="Address of a Ray cluster; local starts one here.")
+        str | None,
+        typer.Option(help="Address of a Ray cluster (host:port); local: one of this machine."),
     ] = None,
     gpus: Annotated[float, typer.Option(help="With --ray: GPUs of a cell.")] = 0.0,
     as_json: Annotated[
@@ -196,6 +198,7 @@ def _run(store: Store, ray: str | None, gpus: float, as_json: bool) -> int:
 def _measure(store: Store, ray: str | None, gpus: float) -> None:
     """Every cell that is left; on a terminal with a bar, elsewhere a line a cell."""
     from engine.isolate.lab import Started, run_lab
+    from engine.isolate.on_ray import run_on_ray
     from engine.isolate.plan import duration
     from workbench.cli.progress import shown
 
@@ -206,7 +209,12 @@ def _measure(store: Store, ray: str | None, gpus: float) -> None:
             if sys.stderr.isatty():
                 progress(f"{cell['words']} · {words}", cell["share"] + fraction * cell["each"])
 
-        for event in run_lab(store, report):
+        events = (
+            run_lab(store, report)
+            if ray is None
+            else run_on_ray(store, report, address=None if ray == "local" else ray, num_gpus=gpus)
+        )
+        for event in events:
             if isinstance(event, Started):
                 left = event.seconds_left
                 time = "" if left is None else f", about {duration(left)} left"
