@@ -19,8 +19,12 @@ from engine.isolate.verdict_words import blame, cells, nobody
 
 
 def judge(experiment: Experiment, results: Iterable[Measured]) -> Verdict:
-    """The verdict of whatever was measured so far."""
-    measured = {result.cell: result for result in results}
+    """The verdict of whatever was measured so far, in whatever order."""
+    order = {cell: number for number, cell in enumerate(experiment.matrix)}
+    measured = {
+        result.cell: result
+        for result in sorted(results, key=lambda r: (order.get(r.cell, len(order)), r.cell.key))
+    }
     found = outcomes(measured.values(), speed_counts=experiment.speed_counts)
     kind, broken = _broken(found, measured)
     if broken:

@@ -160,6 +160,13 @@ def test_one_broken_cell_alone_asks_for_a_neighbour() -> None:
     assert "1 of 1 cell" in verdict.sentence
 
 
+@given(st.permutations(list(MATRIX)), st.sampled_from([*FAULTS, *TEXTS]))
+def test_the_order_in_which_cells_come_does_not_matter(cells: list[Cell], fault) -> None:
+    broken = fault[2]
+    found = [result(cell, broken, Outcome.WRONG) for cell in cells]
+    assert judge(EXPERIMENT, found) == judge(EXPERIMENT, results(broken))
+
+
 def test_a_diagnosis_that_right_cells_have_too_is_no_cause() -> None:
     found = [
         measured(c, Outcome.WRONG if c.graphs else Outcome.CLEAN, diagnoses={"near": 1})
