@@ -1,5 +1,5 @@
-"""The zip around a snapshot, read as if a stranger had made it and written so that nobody sees half
-of one.
+"""The zip around what is handed on, read as if a stranger had made it and written so that nobody
+sees half of one.
 
 Covered: names, duplicates, sizes before inflating, ratio, encryption, damage. Not covered: what the
 members say (``engine.trace.snapshot``). Nothing is ever extracted under a name that the archive
@@ -15,7 +15,8 @@ import struct
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from engine.trace import limits
@@ -29,6 +30,23 @@ EPOCH = (1980, 1, 1, 0, 0, 0)  # equal content gives equal bytes
 END_RECORD, DIRECTORY_LIMIT = 22, 1 << 14  # bytes
 ENCRYPTED = 0x1
 SMALL = 1 << 20  # bytes below which no ratio is suspicious
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What an archive of one kind may hold."""
+
+    kind: str  # for messages
+    expected: str  # names, for messages
+    known: Callable[[str], bool]
+    required: tuple[str, ...]
+    most_bytes: int  # of all members, inflated
+
+
+SNAPSHOT = Contents(
+    *("a snapshot", ", ".join(MEMBERS), MEMBERS.__contains__, REQUIRED),
+    most_bytes=len(MEMBERS) * limits.MAX_MEMBER_BYTES,
+)
 
 
 def pack(members: Mapping[str, bytes]) -> bytes:
@@ -67,18 +85,19 @@ def require_regular(path: Path) -> None:
         raise FieldProblem("a file", found).at(str(path), None)
 
 
-def unpack(path: Path) -> dict[str, bytes]:
-    """Members of a snapshot by name. Raises ``TraceFormatError``, ``OSError`` where the file cannot
+def unpack(path: Path, contents: Contents = SNAPSHOT) -> dict[str, bytes]:
+    """Members of an archive by name. Raises ``TraceFormatError``, ``OSError`` where the file cannot
     be opened.
     """
     require_regular(path)
     with open(path, "rb") as file:
         data = file.read(limits.MAX_SNAPSHOT_BYTES + 1)
     try:
-        _check_end(data)
+        _check_end(data, contents)
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             infos = archive.infolist()
-            _check_names([info.filename for info in infos])
+            _check_names([info.filename for info in infos], contents)
+            _check_sizes(infos, contents)
             return {info.filename: _member(archive, info) for info in infos}
     except FieldProblem as problem:
         raise problem.at(str(path), None) from None
@@ -87,35 +106,43 @@ def unpack(path: Path) -> dict[str, bytes]:
         *(RuntimeError, OSError, ValueError, OverflowError),
     ) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0][:100]
-        raise FieldProblem("a snapshot", f"a damaged archive: {reason}").at(
+        raise FieldProblem(contents.kind, f"a damaged archive: {reason}").at(
             str(path), None
         ) from None
 
 
-def _check_end(data: bytes) -> None:
+def _check_end(data: bytes, contents: Contents) -> None:
     """Bound the directory before ``zipfile`` turns all of it into objects."""
     if len(data) > limits.MAX_SNAPSHOT_BYTES:
         raise FieldProblem(f"at most {limits.MAX_SNAPSHOT_BYTES} bytes", "more")
     end = data[-END_RECORD:]
     if len(end) < END_RECORD or not end.startswith(b"PK\x05\x06"):
-        raise FieldProblem("a snapshot", "no zip directory at the end of the file")
+        raise FieldProblem(contents.kind, "no zip directory at the end of the file")
     (size,) = struct.unpack_from("<I", end, 12)
     if size > DIRECTORY_LIMIT or data[-END_RECORD - 20 :].startswith(b"PK\x06\x07"):
         raise FieldProblem(f"a directory of at most {DIRECTORY_LIMIT} bytes", "a larger one")
 
 
-def _check_names(names: list[str]) -> None:
+def _check_names(names: list[str], contents: Contents) -> None:
     for name in names:
-        if name not in MEMBERS:
-            raise FieldProblem(f"members {', '.join(MEMBERS)}", describe(name))
+        if not contents.known(name):
+            raise FieldProblem(f"members {contents.expected}", describe(name))
         if names.count(name) > 1:
             raise FieldProblem("each member once", "it twice", name)
-    for name in REQUIRED:
+    for name in contents.required:
         if name not in names:
             raise FieldProblem("a member", "none", name)
 
 
-def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+def _check_sizes(infos: list[zipfile.ZipInfo], contents: Contents) -> None:
+    for info in infos:
+        _check_member(info)
+    total = sum(info.file_size for info in infos)
+    if total > contents.most_bytes:
+        raise FieldProblem(f"at most {contents.most_bytes} bytes inflated", str(total))
+
+
+def _check_member(info: zipfile.ZipInfo) -> None:
     name, claimed = info.filename, info.file_size
     if info.flag_bits & ENCRYPTED:
         raise FieldProblem("a readable member", "an encrypted one", name)
@@ -126,8 +153,12 @@ def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
     if claimed > max(SMALL, limits.MAX_RATIO * info.compress_size):
         found = f"{info.compress_size} bytes that inflate to {claimed}"
         raise FieldProblem(f"at most {limits.MAX_RATIO}-fold compression", found, name)
+
+
+def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    claimed = info.file_size
     with archive.open(info) as member:
         data = member.read(claimed + 1)
     if len(data) != claimed:
-        raise FieldProblem(f"{claimed} bytes", str(len(data)), name)
+        raise FieldProblem(f"{claimed} bytes", str(len(data)), info.filename)
     return data
