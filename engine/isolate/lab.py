@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ MakeMeasure = Callable[[Experiment, Path], Measure]
 
 @dataclass(frozen=True)
 class Started:
-    """A cell is measured now. ``number`` counts from 0, of ``total`` in the whole matrix."""
+    """A cell is measured now. ``number`` counts from 0, of ``total`` that are known with those to come."""
 
     cell: Cell
     number: int
@@ -37,9 +37,19 @@ class Done:
 Event = Started | Done
 
 
-def run_lab(store: Store, report: Report, *, make: MakeMeasure = measure_for) -> Iterator[Event]:
-    """Measure what is left. What ``report`` raises ends it; every cell that was measured stays."""
-    total, left = len(store.experiment.matrix), store.left
+def run_lab(
+    store: Store,
+    report: Report,
+    *,
+    make: MakeMeasure = measure_for,
+    cells: Sequence[Cell] | None = None,
+) -> Iterator[Event]:
+    """Measure ``cells``, which the matrix need not hold, or what is left of it.
+
+    What ``report`` raises ends it; every cell that was measured stays.
+    """
+    left = store.left if cells is None else [cell for cell in cells if cell not in store.results]
+    total = len(left) + len(store.results)
     if not left:
         return
     began, measured = time.monotonic(), 0
