@@ -10,17 +10,10 @@ from engine.isolate.experiment import Experiment
 from engine.isolate.measured import Measured
 from engine.isolate.outcome import Outcome, outcomes
 from engine.isolate.verdict import Pair, Verdict
+from workbench.outcome import CELL_MARKS, NOT_MEASURED
 
-LETTER = {
-    Outcome.CLEAN: "✓",
-    Outcome.NEAR_TIE: "≈",
-    Outcome.SAMPLED: "~",
-    Outcome.NONDETERMINISTIC: "?",
-    Outcome.SLOW: "↓",
-    Outcome.WRONG: "✖",
-    Outcome.FAILED: "!",
-}
-EMPTY = "·"
+LETTER = {outcome: look.glyph for outcome, look in CELL_MARKS.items()}
+EMPTY = NOT_MEASURED.glyph
 DOWN = (Factor.BUDGET, Factor.TOPK)
 ACROSS = (Factor.PROMPT, Factor.TEMPERATURE, Factor.SEED, Factor.BATCH, Factor.GRAPHS)
 PAIRS = 3  # that are shown of a proof

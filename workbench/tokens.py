@@ -27,6 +27,11 @@ def legible(text: str) -> str:
     return " ".join(map(visible, text.split(" ")))
 
 
+def as_lines(text: str) -> str:
+    """A text in which lines and tabs stay as they are, and every other character is visible."""
+    return "\n".join("\t".join(map(legible, line.split("\t"))) for line in text.split("\n"))
+
+
 def _visible(character: str) -> str:
     if character in VISIBLE:
         return VISIBLE[character]

@@ -70,3 +70,9 @@ def discrete(colours: list[str]) -> dict[str, Any]:
     count = len(colours)
     scale = [[edge / count, colour] for k, colour in enumerate(colours) for edge in (k, k + 1)]
     return {"colorscale": scale, "zmin": -0.5, "zmax": count - 0.5, "showscale": False}
+
+
+def mix(start: str, end: str, share: float) -> str:
+    """A colour between two: 0 the first, 1 the second."""
+    pairs = [(int(start[k : k + 2], 16), int(end[k : k + 2], 16)) for k in (1, 3, 5)]
+    return "#" + "".join(f"{round(a + (b - a) * share):02X}" for a, b in pairs)

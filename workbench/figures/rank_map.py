@@ -11,7 +11,7 @@ from enum import IntEnum
 
 import plotly.graph_objects as go
 
-from workbench.figures.base import blank, discrete, unchanged_by_selection
+from workbench.figures.base import blank, discrete, mix, unchanged_by_selection
 from workbench.figures.lane_strip import round_up
 from workbench.ordinals import nth
 from workbench.outcome import Outcome
@@ -74,13 +74,8 @@ def level_grid(walks: Sequence[Walk]) -> list[list[int | None]]:
 def colours(palette: Palette) -> list[str]:
     """Colour of each level: from the accepted token's down to grey, and the bonus token's for what nobody drafted."""
     best = palette.outcome(Outcome.ACCEPTED)
-    ramp = [_between(best, palette.folded, share) for share in (0.0, 0.3, 0.55, 0.75, 1.0)]
+    ramp = [mix(best, palette.folded, share) for share in (0.0, 0.3, 0.55, 0.75, 1.0)]
     return [*ramp, palette.outcome(Outcome.BONUS), palette.hidden]
-
-
-def _between(start: str, end: str, share: float) -> str:
-    pairs = [(int(start[k : k + 2], 16), int(end[k : k + 2], 16)) for k in (1, 3, 5)]
-    return "#" + "".join(f"{round(a + (b - a) * share):02X}" for a, b in pairs)
 
 
 def rank_map(walks: Sequence[Walk], palette: Palette, current: int | None = None) -> go.Figure:

@@ -15,7 +15,7 @@ from workbench.header import draw_line
 from workbench.panes.picking import draw
 from workbench.polling import draw_again_every
 from workbench.theme import palette
-from workbench.tokens import as_code, for_markdown, legible, shorten
+from workbench.tokens import as_code, as_lines, for_markdown, legible, shorten
 from workbench.verdict import Headline, Level, plural
 
 POLL = 0.5  # seconds
@@ -117,7 +117,9 @@ def _draw_asked(number: int, asked: Asked) -> None:
     st.markdown(f"prompt {number + 1}: {as_code(shorten(asked.prompt, 200))}")
     for column, answer in zip(st.columns(2), asked.answers, strict=False):
         with column:
-            st.code(_shown(answer.text) or " ", language=None, wrap_lines=True, height=180)
+            st.code(
+                as_lines(answer.text[:SHOWN]) or " ", language=None, wrap_lines=True, height=180
+            )
             st.caption(for_markdown(answer_line(answer)))
     if asked.same:
         st.caption("both answers are the same")
@@ -132,11 +134,6 @@ def _draw_asked(number: int, asked: Asked) -> None:
         figure = drafts_histogram(told.histogram, palette(st.context.theme.type))
         with st.columns(2)[0]:
             draw(figure, f"server histogram {number}", "verify steps by correct drafts")
-
-
-def _shown(text: str) -> str:
-    """An answer's beginning; what has no shape of its own is named, lines and tabs stay."""
-    return "\n".join("\t".join(map(legible, line.split("\t"))) for line in text[:SHOWN].split("\n"))
 
 
 def difference_line(asked: Asked) -> str:
