@@ -26,6 +26,7 @@ def main() -> None:
     from workbench.pages_folder import (
         FINDINGS,
         INSPECTOR,
+        ISOLATE,
         LIVE,
         MASK_DIFF,
         PAGES,
@@ -39,6 +40,7 @@ def main() -> None:
     waiting.empty()
     urlstate.sync()
     run = st.Page(PAGES / RUN, title="Run", url_path="run")
+    isolate = st.Page(PAGES / ISOLATE, title="Isolate", url_path="isolate")
     live = st.Page(PAGES / LIVE, title="Live", url_path="live")
     page = st.navigation(
         [
@@ -46,6 +48,7 @@ def main() -> None:
             st.Page(PAGES / MASK_DIFF, title="Mask diff", url_path="mask_diff"),
             st.Page(PAGES / FINDINGS, title="Findings", url_path="findings"),
             run,
+            isolate,
             live,
             st.Page(PAGES / SNAPSHOTS, title="Snapshots", url_path="snapshots"),
         ],
@@ -53,7 +56,7 @@ def main() -> None:
     )
     open_asked()
     with one_run(waiting), guarded():
-        draw_header(current(), calm=page in (run, live))
+        draw_header(current(), calm=page in (run, isolate, live))
         page.run()
 
 

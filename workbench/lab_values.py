@@ -9,7 +9,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 NO_CAP = ("all", "none", "no cap", "0")
-LONGEST = 2000  # characters of one list
+LONGEST = 40_000  # characters of one list
 
 
 def whole_numbers(name: str, text: str) -> tuple[int, ...]:
@@ -53,7 +53,9 @@ def listed(values: Iterable[object]) -> str:
 
 
 def _each(name: str, expected: str, text: str, read: Callable[[str], T]) -> tuple[T, ...]:
-    words = [word.strip() for word in text[:LONGEST].split(",")]
+    if len(text) > LONGEST:
+        raise ValueError(f"{name}: expected at most {LONGEST:,} characters, found {len(text):,}")
+    words = [word.strip() for word in text.split(",")]
     if text.strip() == "":
         raise ValueError(f"{name}: expected {expected}, found nothing")
     found = []

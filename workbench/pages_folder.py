@@ -10,7 +10,7 @@ from workbench import urlstate
 
 PAGES = Path(__file__).resolve().parents[1] / "pages"
 INSPECTOR, MASK_DIFF, FINDINGS = "step_inspector.py", "mask_diff.py", "findings.py"
-RUN, LIVE, SNAPSHOTS = "run.py", "live.py", "snapshots.py"
+RUN, ISOLATE, LIVE, SNAPSHOTS = "run.py", "isolate.py", "live.py", "snapshots.py"
 ASKED = "asked page"
 
 
@@ -19,9 +19,11 @@ def open_page(name: str) -> None:
     st.switch_page(PAGES / name, query_params=_kept())
 
 
-def link(name: str, label: str, **place: str) -> None:
-    """A link to another page that keeps the selection, but for what ``place`` says."""
-    st.page_link(PAGES / name, label=label, query_params={**_kept(), **place})
+def link(name: str, label: str, **place: str | None) -> None:
+    """A link to another page that keeps the selection, but for what ``place`` says; None removes a value."""
+    given = {**_kept(), **place}
+    wanted = {key: value for key, value in given.items() if value is not None}
+    st.page_link(PAGES / name, label=label, query_params=wanted)
 
 
 def ask_for(name: str) -> None:

@@ -14,6 +14,7 @@ from workbench.tokens import message
 
 NO_FAULT = "none"
 PROMPT = "Write a short poem about the ocean."
+MODEL_HELP = "smollm2, a Hugging Face folder, a .gguf file, or org/name"
 DRAFTER_HELP = (
     "dflash: the one that comes with smollm2; oracle: the target itself, made wrong on purpose; "
     "prompt-lookup: what followed the same tokens before"
@@ -44,9 +45,7 @@ def _draw_settings() -> dict[str, object]:
     prompts = st.text_area(
         "prompts, one a line", PROMPT, height=90, help="each line is a request of the batch"
     )
-    model = st.text_input(
-        "model", "smollm2", help="smollm2, a Hugging Face folder, a .gguf file, or org/name"
-    )
+    model = st.text_input("model", "smollm2", help=MODEL_HELP)
     first, second = st.columns(2)
     with first:
         method = st.selectbox("method", METHODS, key="method")
@@ -74,7 +73,7 @@ def _draw_settings() -> dict[str, object]:
     )
     dtype = second.selectbox("dtype", tuple(DTYPES), key="dtype", help=DTYPE_HELP)
     fault = st.selectbox(
-        "fault injected on purpose", (NO_FAULT, *FAULTS), key="fault", format_func=_fault_label
+        "fault injected on purpose", (NO_FAULT, *FAULTS), key="fault", format_func=fault_label
     )
     return {
         "prompts": tuple(line.strip() for line in prompts.splitlines() if line.strip()),
@@ -99,5 +98,6 @@ def _draw_settings() -> dict[str, object]:
     }
 
 
-def _fault_label(name: str) -> str:
+def fault_label(name: str) -> str:
+    """A fault and what it breaks."""
     return name if name == NO_FAULT else f"{name}: {describe(name)}"

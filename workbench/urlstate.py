@@ -14,6 +14,7 @@ import streamlit as st
 SELECTION = ("trace", "rank", "step", "request", "node")
 FILTER = ("show", "checks", "diagnoses", "effects", "requests", "ranks", "steps", "words")
 RUN = ("run_step", "run_request")  # what is picked in the run that the Run page shows
+LAB = ("lab", "cell")  # the experiment that the Isolate page shows, and the cell picked in it
 VIEWS = (
     "mask",
     "prefix",
@@ -25,6 +26,7 @@ VIEWS = (
     "columns",
     "run",
     "live",
+    *LAB,
     *RUN,
     *FILTER,
 )

@@ -14,7 +14,7 @@ from app_server import CHROMIUM_ARGUMENTS, chromium, serve
 from driver import open_page, settle
 from playwright.sync_api import sync_playwright
 
-PAGES = ("", "mask_diff", "findings", "run", "live", "snapshots")
+PAGES = ("", "mask_diff", "findings", "run", "isolate", "live", "snapshots")
 THEMES = ("light", "dark")
 SIZE = {"width": 1440, "height": 900}
 

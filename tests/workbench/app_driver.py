@@ -11,7 +11,8 @@ from streamlit.testing.v1 import AppTest
 from workbench import guard
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("step_inspector", "mask_diff", "findings", "run", "snapshots")
+PAGES = ("step_inspector", "mask_diff", "findings", "run", "isolate", "snapshots")
+CALM = ("run", "isolate")  # pages that are not about the recording: its verdict is a link
 
 
 def _again(error: Exception) -> None:

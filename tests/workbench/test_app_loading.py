@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from app_driver import PAGES, open_app, words
+from app_driver import CALM, PAGES, open_app, words
 from sample import make_step
 
 from engine.trace.errors import TraceFormatError
@@ -164,7 +164,7 @@ def test_two_long_readings_in_one_run_and_one_that_fails_late(
         assert r"checking it failed \(MemoryError\: no room\)" in words(at)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page != "run"])
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in CALM])
 def test_a_file_that_is_damaged_while_it_is_shown_gives_a_sentence(
     page: str, traces: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
