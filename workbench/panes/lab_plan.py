@@ -62,13 +62,15 @@ def _draw(experiment: Experiment, job: Job | None) -> None:
             st.button("Stop", key="lab estimate stop", on_click=job.stop)
             st.caption(for_markdown(f"trying a few tokens: {job.label}"))
         elif tried is None and isinstance(experiment.subject, LocalSubject):
-            if st.button(
-                "How long?", key="lab estimate", help="decodes a few tokens of the hardest cell"
-            ):
-                _estimate(experiment)
-                st.rerun()
+            _draw_estimate(experiment)
     if job is not None and job.state is State.FAILED:
         st.warning(message(f"A few tokens could not be tried: {job.error}"))
+
+
+def _draw_estimate(experiment: Experiment) -> None:
+    if st.button("How long?", key="lab estimate", help="decodes a few tokens of the hardest cell"):
+        _estimate(experiment)
+        st.rerun()
 
 
 def _estimate(experiment: Experiment) -> None:

@@ -108,10 +108,7 @@ def _draw_missing(lab: Lab, cells: Sequence[Cell]) -> None:
     st.markdown("**Not measured, and would tell more**")
     for cell in cells:
         st.caption(for_markdown(cell_words(cell)))
-    if lab.running:
-        return
-    if not lab.own:
-        st.caption("This experiment was made elsewhere: change it into a new one to measure more.")
+    if lab.running or not lab.own:
         return
     st.button(
         f"Measure {'these' if len(cells) > 1 else 'this'} too",
