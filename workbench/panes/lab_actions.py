@@ -105,5 +105,6 @@ def _draw_end(lab: Lab) -> None:
             "What was measured is kept. Change the settings, or resume when the cause is gone."
         )
     elif job.state is State.STOPPED:
-        count = plural(len(lab.store.results), "cell")
-        st.warning(f"Stopped; {count} measured, all of them kept.")
+        count = len(lab.store.results)
+        kept = f"{plural(count, 'cell')} measured, all kept" if count else "no cell was done yet"
+        st.warning(f"Stopped: {kept}.")

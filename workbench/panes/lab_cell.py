@@ -25,7 +25,7 @@ FRESH = dict.fromkeys(("rank", "step", "request", "node"))  # of the recording t
 def draw_cell(lab: Lab, judged: Judged, cell: Cell) -> None:
     """The part below the grid."""
     measured, outcome = judged.results.get(cell), judged.outcomes.get(cell)
-    word = f"{coloured(cell, judged)} **{'not measured' if outcome is None else outcome}**"
+    word = "not measured" if outcome is None else f"{coloured(cell, judged)} **{outcome}**"
     with st.container(key="lab-cell", border=True):
         st.markdown(f"**Cell** {for_markdown(cell_words(cell))} · {word}")
         if measured is None:

@@ -18,6 +18,7 @@ from workbench.polling import draw_again_every
 from workbench.tokens import for_markdown, message
 
 POLL = 0.5  # seconds
+ESTIMATE = "lab estimate job"  # in the session
 
 
 def draw_plan(experiment: Experiment) -> None:
@@ -56,6 +57,7 @@ def _draw(experiment: Experiment, job: Job | None) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="lab-plan"):
         # No callback: it would be called with the values that were shown before the click.
         if st.button("Start", key="lab start", type="primary"):
+            _end_estimate()
             begin(experiment)
             st.rerun()
         if job is not None and job.state is State.RUNNING:
@@ -75,13 +77,21 @@ def _draw_estimate(experiment: Experiment) -> None:
 
 def _estimate(experiment: Experiment) -> None:
     """Try the hardest cell in a job of its own."""
+    _end_estimate()
     measure = labs.store().measure(experiment, labs_folder())
     cell = hardest(list(experiment.matrix))
 
     def work(progress: ProgressFn, stop: threading.Event) -> Any:
         return cell, measure.seconds_of(cell, progress)
 
-    background.store().start(_key(experiment), work)
+    st.session_state[ESTIMATE] = background.store().start(_key(experiment), work)
+
+
+def _end_estimate() -> None:
+    """One that was begun for other values is of no use any more."""
+    job: Job | None = st.session_state.pop(ESTIMATE, None)
+    if job is not None:
+        job.stop()
 
 
 def _key(experiment: Experiment) -> tuple[str, Experiment]:

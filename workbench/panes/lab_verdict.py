@@ -60,11 +60,18 @@ def draw_proof(lab: Lab, judged: Judged) -> None:
     if verdict.missing:
         _draw_missing(lab, verdict.missing)
     if not (verdict.proof or verdict.factors or verdict.without_effect or verdict.missing):
-        nobody = LEVELS.get(verdict.kind, Level.LATENT) in (Level.CLEAN, Level.EMPTY)
-        why = "No cell is to be blamed" if nobody else "Nothing that is varied makes the difference"
         st.caption(
-            f"{why}, so there are no pairs to show: two cells that differ in one thing alone, and in their outcome."
+            f"{_why_no_pairs(verdict.kind)}. A pair: two cells that differ in one thing alone."
         )
+
+
+def _why_no_pairs(kind: Kind) -> str:
+    if kind is Kind.NOTHING:
+        return "The pairs of cells that prove something stand here once some are measured"
+    blamed = LEVELS.get(kind, Level.LATENT) in (Level.FAULT, Level.LATENT)
+    if blamed and kind is not Kind.NONDETERMINISTIC:
+        return "Nothing that is varied makes the difference, so no pair proves anything"
+    return "No cell is to be blamed, so no pair is shown"
 
 
 def _draw_pairs(pairs: Sequence[Pair], judged: Judged, name: str) -> None:
