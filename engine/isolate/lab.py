@@ -44,7 +44,7 @@ def run_lab(
     make: MakeMeasure = measure_for,
     cells: Sequence[Cell] | None = None,
 ) -> Iterator[Event]:
-    """Measure ``cells``, which the matrix need not hold, or what is left of it.
+    """Measure what is left, or of that only ``cells``.
 
     What ``report`` raises ends it; every cell that was measured stays.
     """
