@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, product
 
 from engine.isolate.cell import Cell, Factor, Value, phrase
-from engine.isolate.matrix import MOST_CELLS
 
 DOWN = (Factor.BUDGET, Factor.TOPK)
-MOST_PLACES = 2 * MOST_CELLS
 MOST_COLUMNS = 24  # beyond, the innermost factors go down too
 
 
@@ -29,13 +27,13 @@ class Span:
 
 @dataclass(frozen=True)
 class LabGrid:
-    """``cells``: by row and column; None where nobody asks for that setting."""
+    """``cells``: by row and column."""
 
     down: tuple[Factor, ...]
     across: tuple[Factor, ...]
     rows: tuple[tuple[Value, ...], ...]
     columns: tuple[tuple[Value, ...], ...]
-    cells: tuple[tuple[Cell | None, ...], ...]
+    cells: tuple[tuple[Cell, ...], ...]
     same: tuple[str, ...]  # what all cells have in common
 
     def at(self, number: int) -> Cell | None:
@@ -43,45 +41,37 @@ class LabGrid:
         return self.flat[number] if 0 <= number < len(self.flat) else None
 
     @property
-    def flat(self) -> tuple[Cell | None, ...]:
+    def flat(self) -> tuple[Cell, ...]:
         """All cells, row by row."""
         return tuple(cell for row in self.cells for cell in row)
 
 
-def grid_of(matrix: Iterable[Cell], others: Iterable[Cell] = ()) -> LabGrid:
-    """``others``: measured beside the matrix; left out where they would make more holes than a page can show."""
-    inside = list(matrix)
-    whole = _grid(list(dict.fromkeys((*inside, *others))))
-    return whole if whole is not None else _grid(inside) or LabGrid((), (), (), (), (), ())
-
-
-def _grid(known: list[Cell]) -> LabGrid | None:
-    """None: there would be too many places."""
-    if not known:
-        return None
+def grid_of(matrix: Iterable[Cell]) -> LabGrid:
+    """At least one cell, and every combination of their values."""
+    known = list(matrix)
     values = {f: _ordered(cell.value(f) for cell in known) for f in Factor}
     varied = [f for f in Factor if len(values[f]) > 1]
     down, across = _axes(varied, {f: len(values[f]) for f in Factor})
-    rows = _used(known, down, values)
-    columns = _used(known, across, values)
-    if len(rows) * len(columns) > MOST_PLACES:
-        return None
+    rows = tuple(product(*(values[f] for f in down)))
+    columns = tuple(product(*(values[f] for f in across)))
     places = {(_setting(c, down), _setting(c, across)): c for c in known}
-    grid = tuple(tuple(places.get((row, column)) for column in columns) for row in rows)
+    grid = tuple(tuple(places[row, column] for column in columns) for row in rows)
     same = tuple(phrase(f, values[f][0]) for f in Factor if f not in (*down, *across))
     return LabGrid(down, across, rows, columns, grid, same)
 
 
 def spans(settings: Sequence[tuple[Value, ...]], factors: Sequence[Factor]) -> list[list[Span]]:
     """Labels of an axis, the outermost factor first; equal neighbours share one."""
-    return [
-        [
-            Span(run[0], run[-1] + 1, *_words(factor, settings[run[0]][depth]))
-            for _, numbers in groupby(range(len(settings)), lambda k: settings[k][: depth + 1])  # noqa: B023
-            for run in [list(numbers)]
-        ]
-        for depth, factor in enumerate(factors)
-    ]
+    return [_spans([s[: depth + 1] for s in settings], f) for depth, f in enumerate(factors)]
+
+
+def _spans(settings: Sequence[tuple[Value, ...]], factor: Factor) -> list[Span]:
+    found, start = [], 0
+    for setting, run in groupby(settings):
+        stop = start + len(list(run))
+        found.append(Span(start, stop, *_words(factor, setting[-1])))
+        start = stop
+    return found
 
 
 def _words(factor: Factor, value: Value) -> tuple[str, str]:
@@ -113,15 +103,6 @@ def _product(factors: Iterable[Factor], counts: dict[Factor, int]) -> int:
     for factor in factors:
         total *= counts[factor]
     return total
-
-
-def _used(
-    cells: Sequence[Cell], factors: tuple[Factor, ...], values: dict[Factor, list[Value]]
-) -> tuple[tuple[Value, ...], ...]:
-    """Settings that some cell has, in the order of their values."""
-    place = [{value: k for k, value in enumerate(values[f])} for f in factors]
-    have = {_setting(cell, factors) for cell in cells}
-    return tuple(sorted(have, key=lambda s: [place[k][v] for k, v in enumerate(s)]))
 
 
 def _setting(cell: Cell, factors: tuple[Factor, ...]) -> tuple[Value, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import fields
 
 from engine.isolate.cell import Cell, Factor, phrase
@@ -92,13 +92,12 @@ def request_words(request: Compared) -> list[str]:
     return said
 
 
-def pair_words(pair: Pair, outcomes: Mapping[Cell, Outcome]) -> tuple[str, str, str]:
-    """Both sides of a pair, and what they share."""
-    sides = [
-        f"{phrase(pair.factor, cell.value(pair.factor))} {outcome_words(outcomes.get(cell))}"
-        for cell in (pair.broken, pair.other)
-    ]
-    return sides[0], sides[1], cell_words(pair.broken, (pair.factor,))
+def pair_words(pair: Pair) -> str:
+    """What both cells of a pair share, and the prompt that was decoded in both."""
+    prompt: int = getattr(pair, "prompt", pair.broken.prompt)
+    apart = {*pair.broken.differs_in(pair.other), pair.factor}
+    words = cell_words(pair.broken, (*apart, Factor.PROMPT))
+    return ", ".join(filter(None, (words, phrase(Factor.PROMPT, prompt))))
 
 
 def subject_lines(experiment: Experiment) -> list[str]:

@@ -16,6 +16,7 @@ import streamlit as st
 
 from engine.isolate.cell import Cell
 from engine.isolate.experiment import Experiment, LocalSubject
+from engine.isolate.extend import extend
 from engine.isolate.judge import judge
 from engine.isolate.lab import MakeMeasure, Started, run_lab
 from engine.isolate.local import LocalMeasure
@@ -132,9 +133,14 @@ class LabStore:
         return self.resume(self.open(folder))
 
     def resume(self, lab: Lab, cells: Sequence[Cell] | None = None) -> Lab:
-        """Measure what is left, or ``cells``. Raises ``ValueError`` while another is measured."""
+        """Measure what is left, or ``cells``, for which its matrix grows if it must.
+
+        Raises ``ValueError`` while another is measured.
+        """
         with self._lock:
             self._refuse_second()
+            if cells is not None:
+                lab.store = extend(lab.store, cells)
             self._number += 1
             key = ("lab", lab.store.folder, self._number)
             lab.job = self._jobs.start(

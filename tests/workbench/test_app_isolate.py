@@ -146,6 +146,7 @@ def test_a_finished_one_shows_verdict_proof_and_the_texts_that_prove_it(held: La
     assert "The ocean is ⟦abuma⟧" in shown
     assert "The ocean is ⟦wide⟧" in shown
     assert "6 findings of 1 check" in shown
+    assert "ddtree explain width-mismatch" in shown
     grid = next(f for f in figures(at) if any(d.get("name") == "outcomes" for d in f["data"]))
     assert {d["name"] for d in grid["data"]} >= {"wrong", "clean", "places"}
     at.button(key="proof budget 0 other").click().run()

@@ -11,7 +11,7 @@ from engine.isolate.cell import Cell, Factor
 from engine.isolate.matrix import Matrix
 from engine.isolate.outcome import Outcome
 from workbench.figures.lab_matrix import Face, lab_matrix, sign
-from workbench.lab_grid import MOST_PLACES, grid_of, spans
+from workbench.lab_grid import grid_of, spans
 from workbench.lab_words import hover_lines
 from workbench.outcome import CELL_MARKS, NOT_MEASURED
 from workbench.theme import DARK, LIGHT, Palette
@@ -30,7 +30,7 @@ def test_what_trees_are_goes_down_and_how_they_are_run_across() -> None:
     assert grid.rows == ((7, 1), (7, 4), (16, 1), (16, 4))
     assert grid.columns == ((False, 1), (False, 2), (True, 1), (True, 2))
     assert grid.same == ("prompt 0", "temperature 0", "seed 0")
-    assert sorted(c for c in grid.flat if c) == sorted(SMALL)
+    assert sorted(grid.flat) == sorted(SMALL)
 
 
 def test_neighbours_share_labels() -> None:
@@ -55,22 +55,6 @@ def test_one_cell_is_a_grid_too() -> None:
     assert (grid.down, grid.across) == ((Factor.BUDGET,), (Factor.GRAPHS,))
     assert grid.at(0) == FIRST
     assert grid.at(1) is None
-
-
-def test_cells_beside_the_matrix_leave_holes() -> None:
-    other = replace(FIRST, budget=6)
-    grid = grid_of(SMALL, [other])
-    assert grid.rows[0] == (6, 1)
-    assert grid.cells[0] == (other, None, None, None)
-    figure = lab_matrix(grid, {other: Face(Outcome.CLEAN)}, LIGHT)
-    assert 1 not in data(figure)["places"].customdata
-
-
-def test_cells_without_end_beside_the_matrix_are_left_out() -> None:
-    strange = [replace(FIRST, budget=n + 1, batch=n + 1) for n in range(1000)]
-    assert len(strange) ** 2 > MOST_PLACES
-    eager = [cell for cell in SMALL if not cell.graphs]
-    assert grid_of(eager, strange) == grid_of(eager)
 
 
 @pytest.mark.parametrize("palette", [LIGHT, DARK])

@@ -73,7 +73,10 @@ def test_cells_beside_the_matrix_are_added(
     labs.resume(lab, [other])
     assert ended(lab) is State.FINISHED
     assert measure.cells == [other]
-    assert labs.open(lab.store.folder).store.results.keys() == {*CELLS, other}
+    again = labs.open(lab.store.folder).store
+    assert again.results.keys() == {*CELLS, other}
+    assert again.experiment.matrix.budgets == (7, 16, 6)
+    assert len(again.left) == 7
 
 
 def test_one_at_a_time(labs: LabStore) -> None:

@@ -22,8 +22,7 @@ from workbench.tokens import for_plotly
 TALLEST = 620  # pixels of all rows together
 WORDS, GLYPHS = 10, 48  # columns up to which a cell has room for its word, and for its glyph
 TINT = 0.2  # share of an outcome's colour in its cell
-NOTHING, WAITING = 0, 1  # codes of places without an outcome
-CODES = {outcome: code for code, outcome in enumerate(Outcome, start=WAITING + 1)}
+CODES = {outcome: code for code, outcome in enumerate((None, *Outcome))}
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ def lab_matrix(
     figure = blank(palette, rows * height + top + 4, l=sum(widths(down)) + 4, r=4, t=top, b=4)
     figure.add_heatmap(
         name="outcomes",
-        z=[[_code(faces.get(cell)) if cell else NOTHING for cell in row] for row in grid.cells],
+        z=[[_code(faces.get(cell)) for cell in row] for row in grid.cells],
         xgap=3 if columns <= GLYPHS else 1,
         ygap=3 if height > 24 else 1,
         hoverinfo="skip",
@@ -65,7 +64,7 @@ def lab_matrix(
 
 
 def _code(face: Face | None) -> int:
-    return WAITING if face is None or face.outcome is None else CODES[face.outcome]
+    return CODES[None if face is None else face.outcome]
 
 
 def _shades(palette: Palette) -> list[str]:
@@ -73,7 +72,7 @@ def _shades(palette: Palette) -> list[str]:
         mix(palette.background, cell_mark(outcome).colour(dark=palette.dark), TINT)
         for outcome in Outcome
     ]
-    return [palette.background, palette.hidden, *tints]
+    return [palette.hidden, *tints]
 
 
 def _signs(
@@ -83,8 +82,7 @@ def _signs(
     by_outcome: dict[Outcome | None, list[tuple[int, int, Face]]] = {}
     for row, cells in enumerate(grid.cells):
         for column, cell in enumerate(cells):
-            face = None if cell is None else faces.get(cell)
-            if face is not None:
+            if (face := faces.get(cell)) is not None:
                 by_outcome.setdefault(face.outcome, []).append((row, column, face))
     many, low = len(grid.columns), height < 34
     for outcome, placed in by_outcome.items():
@@ -122,7 +120,6 @@ def _places_to_click(figure: go.Figure, grid: LabGrid, faces: Mapping[Cell, Face
         (row, column, cell)
         for row, line in enumerate(grid.cells)
         for column, cell in enumerate(line)
-        if cell is not None
     ]
     figure.add_bar(
         name="places",
@@ -147,7 +144,7 @@ def _hover(face: Face | None) -> Sequence[str]:
 def _ring(figure: go.Figure, grid: LabGrid, selected: Cell | None, palette: Palette) -> None:
     for row, cells in enumerate(grid.cells):
         for column, cell in enumerate(cells):
-            if cell is not None and cell == selected:
+            if cell == selected:
                 figure.add_shape(
                     type="rect",
                     x0=column - 0.49,

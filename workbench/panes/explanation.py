@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from engine.explain import Explanation, Report, explain_finding
+from engine.explain import Explanation, Report, explain, explain_finding
 from engine.explain.entries import link_name
 from workbench.tokens import for_markdown, message
 
@@ -26,6 +26,14 @@ def draw_explanation(check: str, diagnosis: str | None) -> None:
             with st.container(height=LIST_HEIGHT if count > LISTED else "content"):
                 st.markdown("\n".join(map(report_text, found.reports)))
         st.caption(f"`ddtree explain {found.key}` prints the same")
+
+
+def check_of(name: str) -> str:
+    """The key of a check by its name; what is none stays as it is."""
+    try:
+        return explain(name).key
+    except ValueError:
+        return name
 
 
 def explanation_text(found: Explanation) -> str:

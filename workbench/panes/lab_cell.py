@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import streamlit as st
 
+from engine.explain import explain_finding
 from engine.isolate.cell import Cell
 from engine.isolate.measured import Compared, Measured
 from engine.isolate.outcome import BROKEN
@@ -14,7 +17,7 @@ from workbench.lab_words import cell_words, facts, request_words
 from workbench.labs import Judged, Lab
 from workbench.outcome import Outcome, cell_mark, mark
 from workbench.pages_folder import FINDINGS, INSPECTOR, link
-from workbench.panes.explanation import draw_explanation
+from workbench.panes.explanation import check_of, draw_explanation
 from workbench.panes.lab_verdict import coloured
 from workbench.tokens import as_code, for_markdown, message, shorten
 
@@ -49,6 +52,16 @@ def draw_cell(lab: Lab, judged: Judged, cell: Cell) -> None:
         for number, request in enumerate(measured.requests):
             _draw_request(number, request)
         _draw_checks(lab, measured)
+
+
+def _leading(measured: Measured) -> tuple[str, str | None]:
+    """The first check that was at fault, and the diagnosis that is its own."""
+    for name, diagnosis in product(measured.findings or (), measured.diagnoses):
+        check = check_of(name)
+        found = explain_finding(check, diagnosis)
+        if found is not None and found.key == diagnosis:
+            return check, diagnosis
+    return check_of(next(iter(measured.findings or ()), "")), None
 
 
 def _draw_waiting(lab: Lab, cell: Cell) -> None:
@@ -92,7 +105,7 @@ def _draw_checks(lab: Lab, measured: Measured) -> None:
         named = [f"{name} {count}" for name, count in measured.findings.items()]
         by = [f"{name} {count}" for name, count in measured.diagnoses.items()]
         st.caption(for_markdown(f"by check: {', '.join(named)} · by diagnosis: {', '.join(by)}"))
-        draw_explanation("", next(iter(measured.diagnoses), None))
+        draw_explanation(*_leading(measured))
     path = recording_of(lab.store, measured)
     if path is None:
         if measured.trace:

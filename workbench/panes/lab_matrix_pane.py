@@ -24,10 +24,9 @@ ALT = "outcome of each cell by what is varied"
 
 def draw_matrix(lab: Lab, judged: Judged, selected: Cell | None) -> None:
     """Counts, grid, and what all cells have in common."""
-    grid = grid_of(lab.store.experiment.matrix, judged.results)
+    grid = grid_of(lab.store.experiment.matrix)
     measuring = lab.now.cell if lab.now is not None else None
-    cells = [cell for cell in grid.flat if cell is not None]
-    faces = {cell: face_of(cell, judged, measuring) for cell in cells}
+    faces = {cell: face_of(cell, judged, measuring) for cell in grid.flat}
     st.markdown(f"**Cells** · {counts_text(Counter(face.outcome for face in faces.values()))}")
 
     def go(number: int) -> None:

@@ -10,7 +10,7 @@ from engine.isolate.cell import Cell, phrase
 from engine.isolate.verdict import Kind, Pair, Verdict
 from workbench.header import draw_line
 from workbench.lab_control import go_on, pick
-from workbench.lab_words import cell_words
+from workbench.lab_words import cell_words, pair_words
 from workbench.labs import Judged, Lab
 from workbench.outcome import cell_mark
 from workbench.tokens import for_markdown
@@ -102,7 +102,7 @@ def _draw_pair(pair: Pair, judged: Judged, key: str) -> None:
                 on_click=pick,
                 args=(cell,),
             )
-        st.caption(for_markdown(cell_words(pair.broken, (pair.factor,))))
+        st.caption(for_markdown(pair_words(pair)))
 
 
 def coloured(cell: Cell, judged: Judged) -> str:
@@ -122,5 +122,5 @@ def _draw_missing(lab: Lab, cells: Sequence[Cell]) -> None:
         key="lab measure missing",
         on_click=go_on,
         args=(lab, tuple(cells)),
-        help="added to this experiment; nothing else is measured again",
+        help="added to this experiment, whose grid grows; nothing is measured again",
     )
