@@ -15,7 +15,7 @@ from engine.isolate.matrix import Matrix
 from engine.isolate.measured import Compared, Measured
 from engine.isolate.store import Store
 
-MATRIX = Matrix(budgets=(7,), topks=(1,), batches=(1,), max_new_tokens=4)
+MATRIX = Matrix(budgets=(7,), topks=(1,), batches=(1,), used_prompts=(0,), max_new_tokens=4)
 CELLS = list(MATRIX)
 WORDS = "Wrong in 1 of 2 cells."
 

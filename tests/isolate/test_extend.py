@@ -13,7 +13,7 @@ from engine.isolate.matrix import Matrix
 from engine.isolate.measured import Measured
 from engine.isolate.store import Store
 
-MATRIX = Matrix(budgets=(7,), topks=(1,), batches=(1,), max_new_tokens=4)
+MATRIX = Matrix(budgets=(7,), topks=(1,), batches=(1,), used_prompts=(0,), max_new_tokens=4)
 FIRST = next(iter(MATRIX))
 
 
@@ -35,7 +35,9 @@ def test_results_stay_and_the_rest_is_left(tmp_path: Path) -> None:
 
 
 def test_a_matrix_that_would_be_too_large_is_refused(tmp_path: Path) -> None:
-    store = Store.create(tmp_path / "lab", Experiment(Matrix(seeds=tuple(range(200)))))
+    store = Store.create(
+        tmp_path / "lab", Experiment(Matrix(used_prompts=(0,), seeds=tuple(range(200))))
+    )
     cells = [replace(FIRST, budget=n) for n in range(1, 50)]
     with pytest.raises(ValueError, match="expected at most 4096 cells"):
         extend(store, cells)

@@ -19,7 +19,9 @@ PLAIN = "The ocean is wide and deep,\nIt sings the ships to sleep."
 GARBLED = "The ocean is abuma abuma poemowners"
 HOSTILE = "**b** <img src=x onerror=alert(1)> :red[x] $\\frac12$ [l](javascript:alert(1)) ⟦\u202e`"
 PARTED = 3  # token at which the garbled text leaves the plain one
-SMALL = Matrix(max_new_tokens=12)
+SMALL = Matrix(
+    prompts=("Write a poem", "Count to ten", "Name a fish"), used_prompts=(0,), max_new_tokens=12
+)
 
 
 def compared(*, text: str = PLAIN, at: int | None = None, **changes: object) -> Compared:

@@ -8,7 +8,6 @@ import pytest
 from lab_sample import HOSTILE, SMALL, failed, story
 
 from engine.isolate.cell import Cell, Factor
-from engine.isolate.matrix import Matrix
 from engine.isolate.outcome import Outcome
 from workbench.figures.lab_matrix import Face, lab_matrix, sign
 from workbench.lab_grid import grid_of, spans
@@ -44,7 +43,7 @@ def test_neighbours_share_labels() -> None:
 
 
 def test_no_cap_is_the_last_and_many_columns_turn_down() -> None:
-    grid = grid_of(Matrix(topks=(None, 2), seeds=tuple(range(9))))
+    grid = grid_of(replace(SMALL, topks=(None, 2), seeds=tuple(range(9))))
     assert grid.rows[0] == (7, 2, 0)
     assert grid.rows[-1] == (16, None, 8)
     assert grid.across == (Factor.GRAPHS, Factor.BATCH)
@@ -102,7 +101,7 @@ def test_hover_of_what_is_not_there() -> None:
 
 
 def test_narrow_columns_have_values_alone_and_the_factor_beside() -> None:
-    grid = grid_of(Matrix(batches=(1, 2, 3), used_prompts=(0, 1, 2)))
+    grid = grid_of(replace(SMALL, batches=(1, 2, 3), used_prompts=(0, 1, 2)))
     texts = [a.text for a in lab_matrix(grid, {}, LIGHT).layout.annotations]
     assert "prompt" in texts
     assert "prompt 0" not in texts
