@@ -32,6 +32,9 @@ from workbench.lab_folders import is_own, key_of, new_folder
 from workbench.runs import RunStore
 
 
+RESTS = 4  # times as long as judging took
+
+
 @dataclass(frozen=True)
 class Judged:
     """What the engine makes of the results so far."""
@@ -51,6 +54,7 @@ class Lab:
     now: Started | None = None  # the cell that is measured
     since: float = 0.0  # when it began, by the monotonic clock
     _judged: tuple[object, Judged] | None = field(default=None, repr=False)
+    _rest: float = 0.0  # until when it is not judged again
 
     @property
     def key(self) -> str:
@@ -76,7 +80,10 @@ class Lab:
         return max(0.0, now.seconds_left - (time.monotonic() - self.since))
 
     def judged(self) -> Judged:
-        """The verdict, judged again only when there is something new."""
+        """The verdict, judged again when there is something new; while it is measured, a fifth of the time at most."""
+        began = time.monotonic()
+        if self._judged is not None and self.running and began < self._rest:
+            return self._judged[1]
         results = self.store.results.copy()
         mark = (len(results), *map(id, results.values()))
         if self._judged is None or self._judged[0] != mark:
@@ -84,6 +91,8 @@ class Lab:
             found = outcomes(results.values(), speed_counts=experiment.speed_counts)
             verdict = judge(experiment, results.values())
             self._judged = (mark, Judged(verdict, found, results))
+            ended = time.monotonic()
+            self._rest = ended + RESTS * (ended - began)
         return self._judged[1]
 
     def work(self, make: MakeMeasure, cells: Sequence[Cell] | None, progress: ProgressFn) -> None:
