@@ -31,7 +31,6 @@ from workbench.background import Job, JobStore, ProgressFn, State
 from workbench.lab_folders import is_own, key_of, new_folder
 from workbench.runs import RunStore
 
-
 RESTS = 4  # times as long as judging took
 
 
