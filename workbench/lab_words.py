@@ -94,10 +94,9 @@ def request_words(request: Compared) -> list[str]:
 
 def pair_words(pair: Pair) -> str:
     """What both cells of a pair share, and the prompt that was decoded in both."""
-    prompt: int = getattr(pair, "prompt", pair.broken.prompt)
     apart = {*pair.broken.differs_in(pair.other), pair.factor}
     words = cell_words(pair.broken, (*apart, Factor.PROMPT))
-    return ", ".join(filter(None, (words, phrase(Factor.PROMPT, prompt))))
+    return ", ".join(filter(None, (words, phrase(Factor.PROMPT, pair.prompt))))
 
 
 def subject_lines(experiment: Experiment) -> list[str]:

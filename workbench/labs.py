@@ -21,7 +21,7 @@ from engine.isolate.judge import judge
 from engine.isolate.lab import MakeMeasure, Started, run_lab
 from engine.isolate.local import LocalMeasure
 from engine.isolate.measured import Measured
-from engine.isolate.outcome import Outcome, outcomes
+from engine.isolate.outcome import Outcome, outcomes, request_outcomes
 from engine.isolate.store import RESULTS, WHAT, Store
 from engine.isolate.subject import Measure, measure_for
 from engine.isolate.verdict import Verdict
@@ -40,6 +40,7 @@ class Judged:
 
     verdict: Verdict
     outcomes: dict[Cell, Outcome]
+    requests: dict[Cell, tuple[Outcome, ...]]
     results: dict[Cell, Measured]
 
 
@@ -88,8 +89,9 @@ class Lab:
         if self._judged is None or self._judged[0] != mark:
             experiment = self.store.experiment
             found = outcomes(results.values(), speed_counts=experiment.speed_counts)
+            own = request_outcomes(results.values())
             verdict = judge(experiment, results.values())
-            self._judged = (mark, Judged(verdict, found, results))
+            self._judged = (mark, Judged(verdict, found, own, results))
             ended = time.monotonic()
             self._rest = ended + RESTS * (ended - began)
         return self._judged[1]

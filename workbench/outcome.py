@@ -67,6 +67,10 @@ CELL_MARKS: dict[CellOutcome, Mark] = {
         *("≈", "asterisk", "#008F6B", "#2BC4A0", "a text differs where rounding decides"),
         word="near-tie",
     ),
+    CellOutcome.SAMPLED: Mark(
+        *("~", "circle-open", "#6B7785", "#8B96A3", "a sampled text, neither right nor wrong"),
+        word="sampled",
+    ),
     CellOutcome.NONDETERMINISTIC: Mark(
         *("?", "y-up", "#8A3FC1", "#C792EA", "plain decoding differs from itself there"),
         word="varies",

@@ -9,16 +9,16 @@ import streamlit as st
 from engine.explain import explain_finding
 from engine.isolate.cell import Cell
 from engine.isolate.measured import Compared, Measured
-from engine.isolate.outcome import BROKEN
+from engine.isolate.outcome import BROKEN, Outcome
 from workbench.lab_control import go_on
 from workbench.lab_folders import recording_of
 from workbench.lab_texts import marked
 from workbench.lab_words import cell_words, facts, request_words
 from workbench.labs import Judged, Lab
-from workbench.outcome import Outcome, cell_mark, mark
+from workbench.outcome import cell_mark
 from workbench.pages_folder import FINDINGS, INSPECTOR, link
 from workbench.panes.explanation import check_of, draw_explanation
-from workbench.panes.lab_verdict import coloured
+from workbench.panes.lab_verdict import coloured, glyph_of
 from workbench.tokens import as_code, for_markdown, message, shorten
 
 PROMPT, ERROR = 160, 2000  # characters that are shown
@@ -49,8 +49,9 @@ def draw_cell(lab: Lab, judged: Judged, cell: Cell) -> None:
                 kwargs={"again": True},
                 help="the new result counts; the old recording stays",
             )
+        own = judged.requests.get(cell, ())
         for number, request in enumerate(measured.requests):
-            _draw_request(number, request)
+            _draw_request(number, request, own[number] if number < len(own) else None)
         _draw_checks(lab, measured)
 
 
@@ -71,11 +72,10 @@ def _draw_waiting(lab: Lab, cell: Cell) -> None:
         st.info("This cell was not measured yet; resume the experiment to fill it.")
 
 
-def _draw_request(number: int, request: Compared) -> None:
+def _draw_request(number: int, request: Compared, outcome: Outcome | None) -> None:
     st.markdown(f"request {number}: {as_code(shorten(request.prompt, PROMPT))}")
     words = for_markdown(" · ".join(request_words(request)))
-    wrong = request.first_difference is not None and not request.near_tie
-    st.caption(f":red[{mark(Outcome.FAULT).glyph}] {words}" if wrong else words)
+    st.caption(f"{glyph_of(outcome)} {words}" if outcome else words)
     tree, plain = marked(request)
     left, right = st.columns(2)
     with left:

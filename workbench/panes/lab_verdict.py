@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from engine.isolate.cell import Cell, phrase
+from engine.isolate.outcome import Outcome
 from engine.isolate.verdict import Kind, Pair, Verdict
 from workbench.header import draw_line
 from workbench.lab_control import go_on, pick
@@ -20,6 +21,7 @@ LEVELS = {
     Kind.NOTHING: Level.EMPTY,
     Kind.CLEAN: Level.CLEAN,
     Kind.NEAR_TIE: Level.CLEAN,
+    Kind.SAMPLED: Level.EMPTY,
     Kind.WRONG: Level.FAULT,
     Kind.FAILED: Level.FAULT,
 }  # all others warn
@@ -107,7 +109,12 @@ def _draw_pair(pair: Pair, judged: Judged, key: str) -> None:
 
 def coloured(cell: Cell, judged: Judged) -> str:
     """The glyph of a cell's outcome as Markdown, a fault's in red."""
-    look = cell_mark(judged.outcomes.get(cell))
+    return glyph_of(judged.outcomes.get(cell))
+
+
+def glyph_of(outcome: Outcome | None) -> str:
+    """The same of an outcome."""
+    look = cell_mark(outcome)
     return f":red[{look.glyph}]" if look.word == "wrong" else look.glyph
 
 
