@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
-from itertools import combinations, product
 
 from engine.isolate.cell import Cell, Factor, Value
 from engine.isolate.experiment import Experiment
@@ -18,10 +18,12 @@ def proof(
     condition: Condition, broken: Collection[Seen], right: Collection[Seen]
 ) -> tuple[Pair, ...]:
     """Broken where the condition holds, right where it does not, and all else the same."""
+    outside = _Near([good for good in right if not condition.holds(good)])
     found = (
         Pair(factor, bad.cell, good.cell, bad.prompt)
-        for bad, good in product(broken, right)
-        if (factor := _one(bad, good)) and condition.holds(bad) and not condition.holds(good)
+        for bad in filter(condition.holds, broken)
+        for _, good in outside.of(bad)
+        if (factor := _one(bad, good))
     )
     return tuple(dict.fromkeys(found))
 
@@ -29,9 +31,12 @@ def proof(
 def without_effect(condition: Condition, broken: Collection[Seen]) -> tuple[Pair, ...]:
     """Broken in both, although a factor differs that the condition does not ask for: one pair a factor."""
     found: dict[Factor, Pair] = {}
-    for bad, other in combinations(broken, 2):
-        factor = _one(bad, other)
-        if factor and factor not in condition.factors:
+    near = _Near(broken)
+    for number, bad in enumerate(broken):
+        for later, other in near.of(bad):
+            factor = _one(bad, other) if later > number else None
+            if factor is None or factor in condition.factors:
+                continue
             found.setdefault(factor, Pair(factor, bad.cell, other.cell, bad.prompt))
     return tuple(found.values())
 
@@ -76,6 +81,29 @@ def neighbours(experiment: Experiment, broken: Iterable[Seen]) -> Iterator[Cell]
     for cell in dict.fromkeys(cells):
         for factor, others in values.items():
             yield from (cell.with_value(factor, v) for v in others if v != cell.value(factor))
+
+
+class _Near:
+    """Requests by what they have in common: those that differ in one thing are looked up, not searched for."""
+
+    def __init__(self, among: Iterable[Seen]) -> None:
+        self._among = list(among)
+        self._index: dict[tuple[Value, ...], list[int]] = defaultdict(list)
+        for number, seen in enumerate(self._among):
+            for key in _keys(seen):
+                self._index[key].append(number)
+
+    def of(self, seen: Seen) -> Iterator[tuple[int, Seen]]:
+        """With their numbers, in order; some may differ in more."""
+        numbers = {n for key in _keys(seen) for n in self._index.get(key, ())}
+        yield from ((n, self._among[n]) for n in sorted(numbers))
+
+
+def _keys(seen: Seen) -> list[tuple[Value, ...]]:
+    """All its values but one, for each."""
+    alone = seen.alone
+    values = [alone.value(factor) for factor in Factor]
+    return [(k, *values[:k], *values[k + 1 :]) for k in range(len(values))]
 
 
 def _one(left: Seen, right: Seen) -> Factor | None:
