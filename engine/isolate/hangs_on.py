@@ -22,11 +22,12 @@ ALIKE = 0.5  # nats: closer than that is not told apart
 
 @dataclass(frozen=True)
 class Explained:
-    """The best condition, and others that fit as well."""
+    """The best condition, and others that fit the measured cells as well."""
 
     best: Condition
     rivals: tuple[Condition, ...]
     quiet: tuple[Seen, ...]  # right ones within the best
+    fits: bool  # it says more than chance would among so many conditions
 
 
 def explain(
@@ -35,14 +36,42 @@ def explain(
     """``broken`` is not empty."""
     atoms = [c for c in known if any(map(c.holds, broken))]
     pairs = [a & b for a, b in combinations(atoms, 2) if not set(a.factors) & set(b.factors)]
-    fitting = [c for c in (ALWAYS, *atoms, *pairs) if all(map(c.holds, broken))]
-    ranked = sorted(fitting, key=lambda c: _cost(c, right))
+    every = (ALWAYS, *atoms, *pairs)
+    ranked = sorted((c for c in every if all(map(c.holds, broken))), key=lambda c: _cost(c, right))
     best = ranked[0]
     least = _cost(best, right)[0]
     rivals = tuple(c for c in ranked[1:] if _cost(c, right)[0] < least + ALIKE)
-    return Explained(best, rivals, tuple(seen for seen in right if best.holds(seen)))
+    quiet = tuple(seen for seen in right if best.holds(seen))
+    return Explained(best, rivals, quiet, _fits(best, broken, right, every))
 
 
 def _cost(condition: Condition, right: Collection[Seen]) -> tuple[float, int]:
     quiet = sum(map(condition.holds, right))
     return condition.words * WORD + quiet * QUIET, condition.rank
+
+
+def _fits(
+    best: Condition,
+    broken: Collection[Seen],
+    right: Collection[Seen],
+    every: Iterable[Condition],
+) -> bool:
+    """Whether the cells within the best condition are broken more often than chance, so many conditions tried.
+
+    Cells are counted, not texts: those of one cell go wrong together.
+    """
+    bad = {seen.cell for seen in broken}
+    inside = bad | {seen.cell for seen in right if best.holds(seen)}
+    whole = bad | {seen.cell for seen in right}
+    if inside == whole:
+        return 2 * len(bad) >= len(whole)
+    gain = _likelihood(len(bad), len(inside)) - _likelihood(len(bad), len(whole))
+    texts = (*broken, *right)
+    tried = {tuple(map(c.holds, texts)) for c in every if 0 < c.words <= best.words}
+    return gain >= math.log(len(tried))
+
+
+def _likelihood(broken: int, cells: int) -> float:
+    """Of ``broken`` among ``cells`` at their own rate, in nats."""
+    right = cells - broken
+    return sum(n * math.log(n / cells) for n in (broken, right) if n)

@@ -15,7 +15,7 @@ from engine.isolate.outcome import BROKEN, RIGHT, Outcome, outcomes, request_out
 from engine.isolate.predicates import ALWAYS, conditions
 from engine.isolate.seen import Seen, seen_with
 from engine.isolate.verdict import Kind, Verdict
-from engine.isolate.verdict_words import blame, cells, nobody
+from engine.isolate.verdict_words import blame, cells, nobody, unexplained
 
 
 def judge(experiment: Experiment, results: Iterable[Measured]) -> Verdict:
@@ -59,12 +59,14 @@ def _blamed(
 ) -> Verdict:
     bad, right = _texts(experiment, kind, broken, found, measured)
     why = explain(bad, right, conditions(experiment))
+    innocent = [cell for cell, what in found.items() if what in RIGHT and cell not in broken]
+    cause = _cause(broken, innocent, measured)
+    if not why.fits:
+        return Verdict(kind, unexplained(kind, why, len(broken), len(found), cause), cause=cause)
     best = why.best
     pairs, same = proof(best, bad, right), without_effect(best, bad)
     proved = bool(pairs) or best is ALWAYS
     rivals = [r for r in why.rivals if r.rank < 2 or not set(r.factors) <= set(best.factors)]
-    innocent = [cell for cell, what in found.items() if what in RIGHT and cell not in broken]
-    cause = _cause(broken, innocent, measured)
     return Verdict(
         kind,
         blame(kind, why, len(broken), len(found), pairs, same, cause),

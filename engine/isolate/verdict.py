@@ -34,7 +34,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Verdict:
-    """``factors`` is empty where nothing is wrong, and where everything is, whatever was varied."""
+    """``factors`` is empty where nothing is wrong, where everything is, and where no condition fits."""
 
     kind: Kind
     sentence: str  # all of it, for the top of a page

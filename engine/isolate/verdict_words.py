@@ -81,6 +81,18 @@ def blame(
     return "; ".join(parts) + "."
 
 
+def unexplained(kind: Kind, why: Explained, broken: int, measured: int, cause: str | None) -> str:
+    """Broken now here, now there."""
+    parts = [
+        f"{WORDS[kind]} in {broken} of {cells(measured)}, and nothing that is varied tells in which"
+    ]
+    if why.best is not ALWAYS:
+        parts.append(f"all of them have {why.best.text}, but so have {len(why.quiet)} right texts")
+    if cause:
+        parts.append(f"the checks say {cause}")
+    return "; ".join(parts) + "."
+
+
 def _proved(pairs: int) -> str:
     if not pairs:
         return "no two cells that differ in one thing alone prove it yet"

@@ -167,6 +167,18 @@ def test_the_order_in_which_cells_come_does_not_matter(cells: list[Cell], fault)
     assert judge(EXPERIMENT, found) == judge(EXPERIMENT, results(broken))
 
 
+@pytest.mark.parametrize("bad", [Outcome.WRONG, Outcome.FAILED])
+@given(st.sampled_from(list(MATRIX)))
+def test_one_broken_cell_among_many_is_blamed_on_nothing(bad: Outcome, cell: Cell) -> None:
+    found = [measured(c, bad if c == cell else Outcome.CLEAN) for c in MATRIX]
+    verdict = judge(EXPERIMENT, found)
+    assert (verdict.factors, verdict.condition, verdict.proof) == ((), None, ())
+    word = {"wrong": "Wrong", "failed": "Fails"}[bad.value]
+    assert verdict.sentence.startswith(
+        f"{word} in 1 of 32 cells, and nothing that is varied tells in which"
+    )
+
+
 def test_a_diagnosis_that_right_cells_have_too_is_no_cause() -> None:
     found = [
         measured(c, Outcome.WRONG if c.graphs else Outcome.CLEAN, diagnoses={"near": 1})
