@@ -31,10 +31,11 @@ def seconds() -> float:
     return time.monotonic() - float(st.session_state.get(SINCE, time.monotonic()))
 
 
-def start(url: str, prompts: Sequence[str], endpoint: str, max_tokens: int) -> None:
+def start(url: str, prompts: Sequence[str], endpoint: str, max_tokens: int, key: str = "") -> None:
     """Begin a trial, or keep what is wrong with the call for the page to tell."""
     try:
         address = address_of(url)
+        Client(address, key=key)  # refuses a key that no header can hold
         if not any(prompt.strip() for prompt in prompts):
             raise ValueError("prompts: expected one at least, found none")
     except ValueError as error:
@@ -47,7 +48,7 @@ def start(url: str, prompts: Sequence[str], endpoint: str, max_tokens: int) -> N
             if stop.is_set():
                 raise Stopped
 
-        client = Client(address, tick=tick)
+        client = Client(address, tick=tick, key=key)
         waited = wait_ready(
             client, PATIENCE, lambda words, elapsed: progress(words, elapsed / PATIENCE)
         )

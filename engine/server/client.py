@@ -65,10 +65,23 @@ def address_of(url: str) -> Address:
 
 
 class Client:
-    """Calls of one server, one at a time. ``timeout``: seconds of one call."""
+    """Calls of one server, one at a time. ``timeout``: seconds of one call; ``key``: that it asks for (a bearer token).
 
-    def __init__(self, address: Address, *, timeout: float = 120.0, tick: Tick = lambda: None):
+    Raises ``ValueError`` for a key that no header can hold.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        timeout: float = 120.0,
+        tick: Tick = lambda: None,
+        key: str | None = None,
+    ):
+        if key is not None and not (key.isascii() and key.isprintable()):
+            raise ValueError("key: expected printable ASCII, found other characters in it")
         self.address, self.timeout, self._tick = address, timeout, tick
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
 
     def get(self, path: str, *, timeout: float | None = None) -> bytes:
         """Body of an answer with status 200. Raises ``ServerError``."""
@@ -90,7 +103,7 @@ class Client:
 
     def _call(self, method: str, path: str, body: bytes | None, timeout: float) -> bytes:
         """In a thread of its own, so that whoever waits can give it up while the server thinks."""
-        call = _Call(self.address, method, path, body, timeout)
+        call = _Call(self.address, method, path, body, timeout, self._headers)
         deadline = time.monotonic() + timeout
         thread = threading.Thread(target=call.run, name="server call", daemon=True)
         thread.start()
@@ -109,14 +122,20 @@ class Client:
 
 class _Call:
     def __init__(
-        self, address: Address, method: str, path: str, body: bytes | None, timeout: float
+        self,
+        address: Address,
+        method: str,
+        path: str,
+        body: bytes | None,
+        timeout: float,
+        headers: dict[str, str],
     ):
         kind = (
             http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
         )
         self._connection = kind(address.host, address.port, timeout=min(timeout, CONNECT))
         self._where, self._method, self._path = f"{address}{path}", method, f"{address.path}{path}"
-        self._data, self._timeout = body, timeout
+        self._data, self._timeout, self._headers = body, timeout, headers
         self._socket: socket.socket | None = None  # the connection forgets the one of a last answer
         self.body = b""
         self.error: ServerError | None = None
@@ -149,7 +168,8 @@ class _Call:
         connection.connect()
         self._socket = connection.sock
         self._socket.settimeout(self._timeout)
-        headers = {"Content-Type": "application/json"} if self._data is not None else {}
+        kind = {"Content-Type": "application/json"} if self._data is not None else {}
+        headers = {**kind, **self._headers}
         connection.request(self._method, self._path, self._data, headers)
         response = connection.getresponse()
         body = response.read(MAX_BYTES + 1)

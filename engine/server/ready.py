@@ -8,7 +8,7 @@ from collections.abc import Callable
 from engine.server.client import Client, ServerError
 
 EVERY = 1.0  # seconds
-PROBE = 10.0  # seconds of one question
+PROBE = 10.0  # seconds of one question, at most
 ABSENT = (404, 405)  # the server answers, but not here
 REFUSED = (401, 403)  # the server answers, but not us
 
@@ -21,7 +21,8 @@ def wait_ready(
     """Seconds that it took until the server was ready. Raises ``ServerError`` after ``patience`` seconds."""
     started = time.monotonic()
     while True:
-        problem = _problem(client)
+        rest = patience - (time.monotonic() - started)
+        problem = _problem(client, min(PROBE, max(1.0, rest)))
         elapsed = time.monotonic() - started
         if problem is None:
             return elapsed
@@ -33,15 +34,15 @@ def wait_ready(
         sleep(min(EVERY, max(0.05, patience - elapsed)))
 
 
-def _problem(client: Client) -> ServerError | None:
+def _problem(client: Client, timeout: float) -> ServerError | None:
     """None where ``/health`` says yes, or where there is no such question and ``/v1/models`` is answered."""
     try:
-        client.get("/health", timeout=PROBE)
+        client.get("/health", timeout=timeout)
     except ServerError as error:
         if error.status not in ABSENT:
             return error
         try:
-            client.get("/v1/models", timeout=PROBE)
+            client.get("/v1/models", timeout=timeout)
         except ServerError as other:
             return None if other.status in ABSENT else other
     return None

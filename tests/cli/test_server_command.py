@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
+import time
 
+import pytest
 from typer.testing import CliRunner
 
 from tests.server.pretend import Behaviour, serve
@@ -60,3 +63,27 @@ def test_what_does_not_answer_is_one_line() -> None:
     assert "expected HTTP 200, found 500" in done.stderr.splitlines()[-1]
     assert server(url, "--patience", "0").exit_code == 2
     assert server("file:///etc/passwd").exit_code == 2
+
+
+def test_a_server_that_asks_for_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "s3cret")
+    with serve(Behaviour(key="s3cret")) as url:
+        assert server(url, "--generate", "--key-env", "MY_KEY").exit_code == 0
+        without = server(url, "--generate")
+        absent = server(url, "--generate", "--key-env", "NOT_THERE")
+        monkeypatch.setenv("MY_KEY", "a\nb")
+        odd = server(url, "--generate", "--key-env", "MY_KEY")
+    assert (without.exit_code, absent.exit_code, odd.exit_code) == (2, 2, 2)
+    assert "expected HTTP 200, found 401: no key" in without.stderr
+    assert "--key-env: expected a variable that holds the key, found none" in absent.stderr
+    assert odd.stderr == "key: expected printable ASCII, found other characters in it\n"
+
+
+def test_patience_bounds_the_first_question_too() -> None:
+    """Something that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        began = time.monotonic()
+        done = server(f"http://127.0.0.1:{silent.getsockname()[1]}", "--patience", "1")
+    assert done.exit_code == 2
+    assert time.monotonic() - began < 6
+    assert "not ready after 1 s" in done.stderr

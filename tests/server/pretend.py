@@ -39,6 +39,7 @@ class Behaviour:
     status: dict[str, int] = field(default_factory=dict)
     version: str = "0.5.12"
     delay: float = 0.0  # seconds before an answer
+    key: str | None = None  # that it asks for
     asked: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -95,6 +96,8 @@ def serve(behaviour: Behaviour) -> Iterator[str]:
             self._send(json.dumps(_answer(behaviour, self.path, body)).encode())
 
         def _send(self, data: bytes, status: int = 200) -> None:
+            if behaviour.key and self.headers["Authorization"] != f"Bearer {behaviour.key}":
+                data, status = b"no key", 401
             data = behaviour.raw.get(self.path, data)
             self.send_response(behaviour.status.get(self.path, status))
             self.send_header("Location", "http://127.0.0.1:1/elsewhere")

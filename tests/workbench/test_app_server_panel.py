@@ -82,3 +82,15 @@ def test_waiting_can_be_stopped(traces: Path) -> None:
 def test_what_cannot_be_asked_is_a_sentence(url: str, says: str, traces: Path) -> None:
     with serve(Behaviour(status={"/v1/chat/completions": 500})) as address:
         wait(ask(open_app("live"), url.format(url=address)), says)
+
+
+def test_a_key_goes_with_every_question(traces: Path) -> None:
+    with serve(Behaviour(key="s3cret")) as url:
+        at = open_app("live")
+        at.text_input(key="server key").set_value("s3cret")
+        wait(ask(at, url), "2 prompts answered the same twice")
+        at.text_input(key="server key").set_value("wrong")
+        wait(ask(at, url), "expected HTTP 200, found 401")
+    assert "s3cret" not in words(at)
+    at.text_input(key="server key").set_value("ü")
+    assert "key: expected printable ASCII" in words(ask(at, url))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,6 +36,9 @@ def server(
         float, typer.Option(help="Seconds to wait until it is ready.", min=0, max=86400)
     ] = 600.0,
     timeout: Annotated[float, typer.Option(help="Seconds of one answer.", min=1, max=3600)] = 120.0,
+    key_env: Annotated[
+        str | None, typer.Option(help="Environment variable that holds the server's API key.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Ask a server two prompts twice at temperature 0: same answers, tokens a second, acceptance, odd looks.
@@ -47,7 +51,7 @@ def server(
         from engine.server.trial import PROMPTS, Endpoint, run_trial
         from workbench.cli.progress import shown
 
-        client = Client(address_of(url), timeout=timeout)
+        client = Client(address_of(url), timeout=timeout, key=_key(key_env))
         with shown() as progress:
             waited = wait_ready(
                 client,
@@ -67,6 +71,18 @@ def server(
     print(json_line(trial.to_json()) if as_json else "\n".join(lines_of(trial)))
     sys.stdout.flush()
     raise typer.Exit(0 if trial.same else DIFFERS)
+
+
+def _key(name: str | None) -> str | None:
+    """From the environment: what stands on a command line is seen by everybody."""
+    if name is None:
+        return None
+    found = os.environ.get(name)
+    if not found:
+        raise ValueError(
+            f"--key-env: expected a variable that holds the key, found none named {name!r}"
+        )
+    return found
 
 
 def lines_of(trial: Trial) -> list[str]:

@@ -85,9 +85,8 @@ def _draw_pairs(pairs: Sequence[Pair], judged: Judged, name: str) -> None:
             for number, pair in enumerate(own[:SHOWN]):
                 _draw_pair(pair, judged, f"{name} {factor} {number}")
         if len(own) > SHOWN:
-            with st.expander(
-                f"{len(own) - SHOWN} more pairs of this kind", key=f"more {name} {factor}"
-            ):
+            more = plural(len(own) - SHOWN, "more pair")
+            with st.expander(f"{more} of this kind", key=f"more {name} {factor}"):
                 for number, pair in enumerate(own[SHOWN : SHOWN + 40], SHOWN):
                     _draw_pair(pair, judged, f"{name} {factor} {number}")
 

@@ -57,6 +57,13 @@ def _draw_form() -> None:
                 help=" · ".join(f"{kind}: {text}" for kind, text in MEANING.items()),
             )
             tokens = st.number_input("tokens", 1, 32768, 128, key="server tokens", width=130)
+            key = st.text_input(
+                "API key",
+                key="server key",
+                type="password",
+                width=160,
+                help="If the server asks for one. It is kept in this tab alone.",
+            )
             pressed = st.form_submit_button("Ask twice", type="primary", key="server ask")
         left, right = st.columns(2)
         prompts = [
@@ -67,7 +74,7 @@ def _draw_form() -> None:
         held = server_jobs.current_job()
         if held is not None:
             held.stop()
-        server_jobs.start(url, prompts, endpoint, int(tokens))
+        server_jobs.start(url, prompts, endpoint, int(tokens), key.strip())
 
 
 def _follow(job: Job) -> None:
