@@ -27,8 +27,12 @@ class Heartbeat:
         self._dropped_at: float | None = None
 
     def look(self, info: FileInfo) -> None:
-        """Read the file as it is now. Raises ``OSError``."""
-        now = (info, self._directory.read(info.name, 0, MAX_BYTES + 1))
+        """Read the file as it is now; one that cannot be read is this rank's trouble alone."""
+        try:
+            now = (info, self._directory.read(info.name, 0, MAX_BYTES + 1))
+        except OSError as error:
+            self._seen, self.health = None, Health(problem=str(error))
+            return
         if now == self._seen:
             return
         health = health_from_bytes(now[1])

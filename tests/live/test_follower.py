@@ -12,6 +12,7 @@ import pytest
 from engine.live import agreement
 from engine.live.follower import Follower
 from engine.live.health import health_from_bytes
+from engine.live.source import Directory
 from engine.live.state import RankState
 from engine.trace import TraceHeader, TraceWriter
 from tests.factories import ints
@@ -157,6 +158,30 @@ def test_a_health_file_is_never_believed(tmp_path: Path, data: bytes) -> None:
     row = live.poll().ranks[0]
     assert row.state is RankState.RECORDING
     assert (row.hooks, row.dropped, row.seen) == (None, None, None)
+
+
+def test_a_health_file_that_cannot_be_read_is_its_ranks_trouble_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    true_read, broken = Directory.read, True
+
+    def read(self: Directory, name: str, offset: int, length: int) -> bytes:
+        if broken and name.startswith("health"):
+            raise OSError(f"{name}: Permission denied")
+        return true_read(self, name, offset, length)
+
+    monkeypatch.setattr(Directory, "read", read)
+    live, ranks = follower(tmp_path, Clock()), Ranks(tmp_path, 2)
+    ranks.write(0)
+    ranks.health(0, hooks=["a"], steps_written=1)
+    state = live.poll()
+    assert state.problem is None
+    assert states(state) == ["recording", "recording"]
+    assert "Permission denied" in str(state.ranks[0].problem)
+    assert state.ranks[1].problem is None
+    broken = False
+    row = live.poll().ranks[0]
+    assert (row.problem, row.hooks) == (None, 1)
 
 
 def test_a_health_file_that_is_no_json_says_so_in_words() -> None:
