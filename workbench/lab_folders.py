@@ -11,9 +11,9 @@ from pathlib import Path
 from engine.isolate.experiment import Experiment, LocalSubject
 from engine.isolate.measured import Measured
 from engine.isolate.store import WHAT, Store
-from workbench.traces import safe_name, traces_folder
+from workbench.traces import bundled_folder, safe_name, traces_folder
 
-IMPORTED = "imported"
+IMPORTED, BUNDLED = "imported", "fixtures"
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,16 @@ def labs_folder() -> Path:
 
 
 def entries() -> list[LabEntry]:
-    """Every experiment that can be picked, the newest first."""
+    """Every experiment that can be picked: the newest first, then those that came along."""
     own = _listed(labs_folder(), "")
     imported = _listed(labs_folder() / IMPORTED, f"{IMPORTED}/")
-    return sorted((*own, *imported), key=lambda entry: entry.changed, reverse=True)
+    newest = sorted((*own, *imported), key=lambda entry: entry.changed, reverse=True)
+    return [*newest, *_listed(bundled_labs(), f"{BUNDLED}/")]
+
+
+def bundled_labs() -> Path:
+    """Where experiments that came along lie."""
+    return bundled_folder().parent / "labs"
 
 
 def _listed(folder: Path, prefix: str) -> list[LabEntry]:
@@ -58,7 +64,12 @@ def folder_of(key: str) -> Path:
 
 def key_of(folder: Path) -> str:
     """The name of a folder: short for those that are kept here."""
-    for base, prefix in ((labs_folder(), ""), (labs_folder() / IMPORTED, f"{IMPORTED}/")):
+    places = (
+        (labs_folder(), ""),
+        (labs_folder() / IMPORTED, f"{IMPORTED}/"),
+        (bundled_labs(), f"{BUNDLED}/"),
+    )
+    for base, prefix in places:
         if folder.parent == base:
             return f"{prefix}{folder.name}"
     return str(folder)

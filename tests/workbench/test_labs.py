@@ -18,6 +18,7 @@ from workbench.background import JobStore, State
 from workbench.labs import Lab, LabStore
 
 CELLS = list(SMALL)
+CAME_ALONG = ("fixtures/story-verify-width",)
 ASKED = Experiment(SMALL, LocalSubject(fault="verify-width"))
 
 
@@ -86,7 +87,7 @@ def test_one_at_a_time(labs: LabStore) -> None:
     assert labs.running() is lab
     lab.job.stop()
     ended(lab)
-    assert len(lab_folders.entries()) == 1
+    assert len(lab_folders.entries()) == 1 + len(CAME_ALONG)
 
 
 def test_a_subject_that_cannot_be_made_is_one_sentence(traces: Path) -> None:
@@ -114,7 +115,7 @@ def test_what_is_no_experiment_is_refused(labs: LabStore, tmp_path: Path) -> Non
 def test_names_of_experiments(traces: Path, tmp_path: Path) -> None:
     folder = lab_folders.labs_folder()
     own, sent = made(folder / "own").folder, made(folder / "imported" / "sent").folder
-    assert {entry.key for entry in lab_folders.entries()} == {"own", "imported/sent"}
+    assert {entry.key for entry in lab_folders.entries()} == {"own", "imported/sent", *CAME_ALONG}
     assert lab_folders.folder_of("imported/sent") == sent
     assert lab_folders.folder_of("/elsewhere/x") == Path("/elsewhere/x")
     for path in (own, sent, tmp_path / "other"):

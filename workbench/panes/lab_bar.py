@@ -13,7 +13,7 @@ from engine.isolate.export import SUFFIX, unpack_lab
 from engine.trace.limits import MAX_SNAPSHOT_BYTES
 from workbench import lab_folders, labs, urlstate
 from workbench.lab_control import PROBLEM, show
-from workbench.lab_folders import IMPORTED, labs_folder
+from workbench.lab_folders import BUNDLED, IMPORTED, labs_folder
 from workbench.tokens import legible, message
 from workbench.traces import safe_name
 
@@ -55,6 +55,8 @@ def draw_bar(key: str | None) -> None:
 def _label(name: str, known: dict[str, lab_folders.LabEntry]) -> str:
     entry = known.get(name)
     if entry is None:
+        return legible(name)
+    if name.startswith(f"{BUNDLED}/"):
         return legible(name)
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.changed))
     return f"{legible(name)} ({when})"
