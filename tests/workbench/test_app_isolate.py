@@ -309,7 +309,6 @@ def test_the_storys_experiment_came_along(held: LabStore, measure: FakeMeasure) 
     at = open_app("isolate", lab="fixtures/story-verify-width", cell="b4-k1-eager-n1-p0")
     assert not at.exception
     assert "8 of 12 cells" in at.error[0].value
-    assert "q\\_len" in at.error[0].value or "q_len" in at.error[0].value
     everything = " ".join([words(at), *(e.value for e in at.error), *(w.value for w in at.warning)])
     assert "expected at most 5" in everything.replace("\\", "")
     assert not any("Resume" in label for label in labels(at))
