@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 
 from engine.isolate.cell import Cell, Factor, Value
@@ -28,17 +28,27 @@ def proof(
     return tuple(dict.fromkeys(found))
 
 
-def without_effect(condition: Condition, broken: Collection[Seen]) -> tuple[Pair, ...]:
-    """Broken in both, although a factor differs that the condition does not ask for: one pair a factor."""
+def without_effect(
+    condition: Condition, broken: Collection[Seen], quiet: Collection[Seen] = ()
+) -> tuple[Pair, ...]:
+    """Broken in both, although a factor differs that the condition does not ask for: one pair a factor.
+
+    ``quiet``: right ones within the condition. A factor in which as many pairs are broken and right as are broken in
+    both may well matter.
+    """
     found: dict[Factor, Pair] = {}
+    alike: Counter[Factor] = Counter()
     near = _Near(broken)
     for number, bad in enumerate(broken):
         for later, other in near.of(bad):
             factor = _one(bad, other) if later > number else None
             if factor is None or factor in condition.factors:
                 continue
+            alike[factor] += 1
             found.setdefault(factor, Pair(factor, bad.cell, other.cell, bad.prompt))
-    return tuple(found.values())
+    right = _Near(quiet)
+    unlike = Counter(_one(bad, good) for bad in broken for _, good in right.of(bad))
+    return tuple(pair for factor, pair in found.items() if alike[factor] > unlike[factor])
 
 
 def missing(

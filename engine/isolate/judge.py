@@ -15,7 +15,7 @@ from engine.isolate.outcome import BROKEN, RIGHT, Outcome, outcomes, request_out
 from engine.isolate.predicates import ALWAYS, conditions
 from engine.isolate.seen import Seen, seen_with
 from engine.isolate.verdict import Kind, Verdict
-from engine.isolate.verdict_words import blame, cells, nobody, unexplained
+from engine.isolate.verdict_words import Counts, blame, cells, nobody, unexplained
 
 
 def judge(experiment: Experiment, results: Iterable[Measured]) -> Verdict:
@@ -58,18 +58,27 @@ def _blamed(
     measured: Mapping[Cell, Measured],
 ) -> Verdict:
     bad, right = _texts(experiment, kind, broken, found, measured)
-    why = explain(bad, right, conditions(experiment))
+    known = conditions(experiment)
+    why = explain(bad, right, known)
+    failed, besides = [cell for cell in broken if found[cell] is Outcome.FAILED], 0
+    if kind is Kind.WRONG and failed and (why.quiet or not why.fits):  # two faults, it may be
+        wrong = [seen for seen in bad if found[seen.cell] is Outcome.WRONG]
+        apart = explain(wrong, right, known)
+        if apart.fits and (not why.fits or len(apart.quiet) < len(why.quiet)):
+            why, bad, besides, failed = apart, wrong, len(failed), []
+            broken = [cell for cell in broken if found[cell] is Outcome.WRONG]
+    seen = Counts(len(broken), len(found), len(failed) if kind is Kind.WRONG else 0, besides)
     innocent = [cell for cell, what in found.items() if what in RIGHT and cell not in broken]
     cause = _cause(broken, innocent, measured)
     if not why.fits:
-        return Verdict(kind, unexplained(kind, why, len(broken), len(found), cause), cause=cause)
+        return Verdict(kind, unexplained(kind, why, seen, cause), cause=cause)
     best = why.best
-    pairs, same = proof(best, bad, right), without_effect(best, bad)
+    pairs, same = proof(best, bad, right), without_effect(best, bad, why.quiet)
     proved = bool(pairs) or best is ALWAYS
     rivals = [r for r in why.rivals if r.rank < 2 or not set(r.factors) <= set(best.factors)]
     return Verdict(
         kind,
-        blame(kind, why, len(broken), len(found), pairs, same, cause),
+        blame(kind, why, seen, pairs, same, cause),
         best.factors,
         best.text,
         best.path,
@@ -92,8 +101,10 @@ def _texts(
     by_text = list(seen_with(measured.values(), found, own, prompts))
     if kind is not Kind.WRONG:
         by_text = [(s, Outcome.FAILED if s.cell in broken else what) for s, what in by_text]
+    # Whatever a cell's text is, the cell did not fail.
+    fine = set(Outcome) - set(BROKEN) if kind is Kind.FAILED else RIGHT
     bad = [seen for seen, what in by_text if what in BROKEN]
-    return bad, [seen for seen, what in by_text if what in RIGHT]
+    return bad, [seen for seen, what in by_text if what in fine]
 
 
 def _cause(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from engine.isolate.cell import Cell, Factor
 from engine.isolate.hangs_on import Explained
@@ -16,8 +17,18 @@ WORDS = {
     Kind.WRONG: "Wrong",
     Kind.FAILED: "Fails",
     Kind.SLOW: "Lossless but slow",
-    Kind.LATENT: "Every text is plain decoding's, yet the checks find a fault",
+    Kind.LATENT: "No text is wrong, yet the checks find a fault",
 }
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Cells of a verdict."""
+
+    broken: int
+    measured: int
+    failed: int = 0  # of the broken ones, where others are wrong
+    besides: int = 0  # failed, and not spoken of
 
 
 def cells(count: int) -> str:
@@ -56,8 +67,7 @@ def nobody(found: Mapping[Cell, Outcome]) -> Verdict:
 def blame(
     kind: Kind,
     why: Explained,
-    broken: int,
-    measured: int,
+    count: Counts,
     proof: Sequence[Pair],
     same: Sequence[Pair],
     cause: str | None,
@@ -65,32 +75,43 @@ def blame(
     """What is broken, where alone, what does not matter, where to look, and what proves it."""
     best = why.best
     everywhere = best is ALWAYS
-    where = "in every cell, whatever is varied" if everywhere else f"only where {best.text}"
-    parts = [f"{WORDS[kind]} {where} ({broken} of {cells(measured)})"]
+    where = "whatever is varied" if everywhere else f"only where {best.text}"
+    if everywhere and count.broken == count.measured:
+        where = f"in every cell, {where}"
+    parts = [f"{_what(kind, count)} {where} ({_many(count)})"]
     if same:
         names = _listed([NAMES.get(pair.factor, str(pair.factor)) for pair in same])
         parts.append(f"{names} {_plural(len(same), 'does', 'do')} not matter")
-    parts.append(f"look at {best.path}")
+    unknown = everywhere and kind is Kind.FAILED
+    parts.append(f"look at {'the errors of the cells' if unknown else best.path}")
     if not everywhere:
         parts.append(_proved(len(proof)))
     if quiet := len(why.quiet):
         texts = f"{quiet} {_plural(quiet, 'text is', 'texts are')}"
         parts.append(f"{texts} right all the same within that")
-    if cause:
-        parts.append(f"the checks say {cause}")
-    return "; ".join(parts) + "."
+    return _ended(parts, count, cause)
 
 
-def unexplained(kind: Kind, why: Explained, broken: int, measured: int, cause: str | None) -> str:
+def unexplained(kind: Kind, why: Explained, count: Counts, cause: str | None) -> str:
     """Broken now here, now there."""
-    parts = [
-        f"{WORDS[kind]} in {broken} of {cells(measured)}, and nothing that is varied tells in which"
-    ]
+    parts = [f"{_what(kind, count)} in {_many(count)}, and nothing that is varied tells in which"]
     if why.best is not ALWAYS:
         parts.append(f"all of them have {why.best.text}, but so have {len(why.quiet)} right texts")
-    if cause:
-        parts.append(f"the checks say {cause}")
-    return "; ".join(parts) + "."
+    return _ended(parts, count, cause)
+
+
+def _ended(parts: Sequence[str], count: Counts, cause: str | None) -> str:
+    besides = [f"{cells(count.besides)} failed besides"] if count.besides else []
+    return "; ".join([*parts, *besides, *([f"the checks say {cause}"] if cause else [])]) + "."
+
+
+def _what(kind: Kind, count: Counts) -> str:
+    return f"{WORDS[kind]} or failed" if count.failed else WORDS[kind]
+
+
+def _many(count: Counts) -> str:
+    failed = f", {count.failed} of them failed" if count.failed else ""
+    return f"{count.broken} of {cells(count.measured)}{failed}"
 
 
 def _proved(pairs: int) -> str:

@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.isolate.cell import Cell, Factor
+from engine.isolate.contrasts import without_effect
 from engine.isolate.experiment import Experiment, LocalSubject, ServerSubject
 from engine.isolate.judge import judge
 from engine.isolate.matrix import Matrix
 from engine.isolate.measured import Measured
 from engine.isolate.outcome import Outcome
+from engine.isolate.predicates import ALWAYS
 from engine.isolate.seen import Seen, of_cell
 from engine.isolate.verdict import Kind, Pair
 from tests.isolate.results import OF, WRONG, measured
@@ -199,10 +201,61 @@ def test_findings_without_an_effect_are_not_passed_over() -> None:
     latent, slow = judge(EXPERIMENT, found("output")), judge(EXPERIMENT, found("acceptance"))
     assert (latent.kind, slow.kind) == (Kind.LATENT, Kind.SLOW)
     assert latent.condition == slow.condition == "graphs on"
-    assert latent.sentence.startswith("Every text is plain decoding's, yet the checks find a fault")
+    assert latent.sentence.startswith("No text is wrong, yet the checks find a fault")
 
 
 def test_a_server_without_a_known_block_size() -> None:
     subject = ServerSubject(("a",), ("b",))
     verdict = judge(Experiment(MATRIX, subject), results(lambda s: s.cell.budget == 16))
     assert (verdict.condition, verdict.factors) == ("budget 16", (Factor.BUDGET,))
+
+
+def of_budgets(small: Outcome, large: Outcome, graphs: Outcome | None = None) -> list[Measured]:
+    """``graphs``: of the small budget with graphs, where that differs."""
+    return [
+        measured(c, large if c.budget == 16 else graphs if c.graphs and graphs else small)
+        for c in MATRIX
+    ]
+
+
+def test_failures_that_wrong_cells_do_not_explain_are_another_matter() -> None:
+    both = judge(EXPERIMENT, of_budgets(Outcome.CLEAN, Outcome.FAILED, Outcome.WRONG))
+    assert (both.kind, both.condition) == (Kind.WRONG, "graphs on")
+    assert both.sentence.startswith("Wrong only where graphs on (8 of 32 cells); ")
+    assert both.sentence.endswith("; 16 cells failed besides.")
+    assert both.proof
+    assert not any(pair.factor is G for pair in both.without_effect)
+
+
+def test_failures_are_not_called_wrong() -> None:
+    said = judge(EXPERIMENT, of_budgets(Outcome.WRONG, Outcome.FAILED)).sentence
+    counts = "(32 of 32 cells, 16 of them failed)"
+    assert said.startswith(f"Wrong or failed in every cell, whatever is varied {counts}; ")
+
+
+def test_a_text_that_cannot_be_judged_did_not_fail() -> None:
+    failed = judge(EXPERIMENT, of_budgets(Outcome.NONDETERMINISTIC, Outcome.FAILED))
+    assert (failed.kind, failed.condition) == (Kind.FAILED, "q_len ≠ block size 8")
+    assert failed.proof
+
+
+def test_where_nothing_ran_the_trees_are_not_blamed() -> None:
+    said = judge(EXPERIMENT, of_budgets(Outcome.FAILED, Outcome.FAILED)).sentence
+    assert said.endswith("; look at the errors of the cells.")
+    assert "verify" not in said
+
+
+def test_in_every_cell_is_said_of_every_cell_alone() -> None:
+    found = [
+        measured(c, Outcome.CLEAN if k in (1, 6, 17, 28) else Outcome.WRONG)
+        for k, c in enumerate(MATRIX)
+    ]
+    said = judge(EXPERIMENT, found).sentence
+    assert said.startswith("Wrong whatever is varied (28 of 32 cells); ")
+
+
+def test_a_factor_that_decides_in_as_many_pairs_is_not_said_not_to_matter() -> None:
+    seen = [s for cell in MATRIX for s in of_cell(cell, 2) if cell.batch == 1]
+    quiet = [s for s in seen if s.cell.budget == 7 and not s.cell.graphs]
+    broken = [s for s in seen if s not in quiet]
+    assert {p.factor for p in without_effect(ALWAYS, broken, quiet)} == {K, P}
