@@ -73,7 +73,8 @@ def _traces(store: Store, recorded: Iterable[Cell]) -> list[str]:
     """Names of recordings as members; a name that leads elsewhere, or cannot be read back, is none."""
     results = store.results.copy()
     names = {f"{TRACES}/{results[cell].trace}" for cell in recorded if cell in results}
-    return sorted(n for n in names if TRACE.fullmatch(n) and (store.folder / n).is_file())
+    paths = {name: store.folder / name for name in names if TRACE.fullmatch(name)}
+    return sorted(n for n, path in paths.items() if path.is_file() and not path.is_symlink())
 
 
 def _bytes(store: Store, names: Iterable[str]) -> int:

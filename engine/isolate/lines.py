@@ -10,7 +10,7 @@ MAX_BYTES = 256 << 20
 
 
 def text_of(path: Path) -> str:
-    """The whole file. Raises ``ValueError`` for one that is too large or not UTF-8."""
+    """The whole file. Raises ``ValueError`` for one that is too large, not UTF-8, or no file that ends."""
     return _decoded(path, _bytes_of(path))
 
 
@@ -35,6 +35,8 @@ def append_line(path: Path, line: str) -> None:
 
 
 def _bytes_of(path: Path) -> bytes:
+    if not path.is_file():  # a pipe or a device is waited for without end
+        raise ValueError(f"{path}: expected a file, found something else")
     if (size := path.stat().st_size) > MAX_BYTES:
         raise ValueError(f"{path}: expected at most {MAX_BYTES} bytes, found {size}")
     return path.read_bytes()

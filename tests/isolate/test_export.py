@@ -132,3 +132,12 @@ def test_recordings_that_no_result_names_are_dropped(tmp_path: Path) -> None:
     assert [p.name for p in again.traces.iterdir()] == ["a.bin"]
     with pytest.raises(ValueError, match="expected a new folder"):
         unpack_lab(tmp_path / "sent.zip", tmp_path / "new")
+
+
+def test_a_recording_that_is_a_link_stays_here(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"secret")
+    (store.traces / "0.bin").unlink()
+    (store.traces / "0.bin").symlink_to(tmp_path / "secret")
+    again = unpack_lab(written(tmp_path, pack_lab(store, WORDS, CELLS)), tmp_path / "again")
+    assert [p.name for p in again.traces.iterdir()] == ["1.bin"]
+    assert size_of(store, CELLS)[0] == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,9 @@ def test_what_is_too_large_or_no_text_is_refused(
     monkeypatch.setattr(lines, "MAX_BYTES", 1)
     with pytest.raises(ValueError, match=r"a.jsonl: expected at most 1 bytes, found 2"):
         list(whole_lines(path))
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.jsonl")
+    with pytest.raises(ValueError, match=r"a.jsonl: expected a file, found something else"):
+        list(whole_lines(tmp_path / "a.jsonl"))

@@ -43,11 +43,12 @@ def isolate(
     batch: Annotated[
         list[int] | None, typer.Option(help="Prompts at a time. Default: 1 and 2.")
     ] = None,
-    prompt: Annotated[
-        list[str] | None, typer.Option(help="Again for more; default: three.")
-    ] = None,
+    prompt: Annotated[list[str] | None, typer.Option(help="Again for more; default: two.")] = None,
     each_prompt: Annotated[
-        bool, typer.Option("--each-prompt", help="A cell for each prompt, not for the first alone.")
+        bool,
+        typer.Option(
+            "--each-prompt", help="With --prompt: a cell for each, not for the first alone."
+        ),
     ] = False,
     temperature: Annotated[list[float] | None, typer.Option(help="Default: 0.")] = None,
     seed: Annotated[list[int] | None, typer.Option(help="Default: 0.")] = None,
