@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,10 +106,11 @@ class Lab:
             progress(words, done)
 
         try:
-            for event in run_lab(self.store, report, make=make, cells=cells):
-                self.since = time.monotonic()
-                self.now = event if isinstance(event, Started) else self.now
-                report("", 0.0 if isinstance(event, Started) else 1.0)
+            with closing(run_lab(self.store, report, make=make, cells=cells)) as events:
+                for event in events:
+                    self.since = time.monotonic()
+                    self.now = event if isinstance(event, Started) else self.now
+                    report("", 0.0 if isinstance(event, Started) else 1.0)
         finally:
             self.now = None
 

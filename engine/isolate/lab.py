@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,17 +43,18 @@ def run_lab(
     *,
     make: MakeMeasure = measure_for,
     cells: Sequence[Cell] | None = None,
-) -> Iterator[Event]:
+) -> Generator[Event, None, None]:
     """Measure what is left, or of that only ``cells``.
 
-    What ``report`` raises ends it; every cell that was measured stays.
+    What ``report`` raises ends it; every cell that was measured stays. Raises ``ValueError`` while another process
+    measures the same folder.
     """
     left = store.left if cells is None else [cell for cell in cells if cell not in store.results]
     total = len(left) + len(store.results)
     if not left:
         return
     began, measured = time.monotonic(), 0
-    with closing(make(store.experiment, store.traces)) as subject:
+    with store.measuring(), closing(make(store.experiment, store.traces)) as subject:
         for number, cell in enumerate(left):
             each = (time.monotonic() - began) / measured if measured else None
             rest = each * (len(left) - number) if each is not None else None

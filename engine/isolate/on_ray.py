@@ -44,12 +44,13 @@ def run_on_ray(
 ) -> Iterator[Event]:
     """Measure what is left. What ``report`` raises ends it; every cell that was measured stays.
 
-    ``num_cpus``, ``num_gpus``: of one worker. Raises ``ValueError`` for an experiment that cannot be run and
-    :class:`ClusterError` for a cluster that cannot run it, after ``patience`` seconds at the latest.
+    ``num_cpus``, ``num_gpus``: of one worker. Raises ``ValueError`` for an experiment that cannot be run, or that
+    another process measures now, and :class:`ClusterError` for a cluster that cannot run it, after ``patience``
+    seconds at the latest.
     """
     check(store)
     if store.left:
-        with cluster(address, patience) as ray:
+        with store.measuring(), cluster(address, patience) as ray:
             yield from Run(ray, store, report, num_cpus, num_gpus).events()
 
 

@@ -6,6 +6,10 @@ killed process leaves one, counts as not measured.
 
 from __future__ import annotations
 
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -58,6 +62,17 @@ class Store:
         """Cells without a result, in order."""
         return [cell for cell in self.experiment.matrix if cell not in self.results]
 
+    @contextmanager
+    def measuring(self) -> Iterator[None]:
+        """For one at a time, among all processes of this machine. Raises ``ValueError`` while another one measures."""
+        place = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            with suppress(OSError):  # a file system without locks
+                _lock(place, self.folder)
+            yield
+        finally:
+            os.close(place)
+
     def add(self, measured: Measured) -> None:
         """Keep one result."""
         append_line(self.folder / RESULTS, MEASURED.dumps(measured))
@@ -73,3 +88,10 @@ class Store:
                 f"{where}: expected a cell of the experiment, found {measured.cell.key}"
             )
         self.results[measured.cell] = measured
+
+
+def _lock(place: int, folder: Path) -> None:
+    try:
+        fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ValueError(f"{folder}: is measured by another process now") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -121,3 +122,19 @@ def test_the_hardest_cell_is_the_widest_of_few_requests() -> None:
 )
 def test_durations(seconds: float, words: str) -> None:
     assert duration(seconds) == words
+
+
+def test_two_processes_do_not_measure_one_folder(tmp_path: Path) -> None:
+    """What the second one meets, a port that is taken say, would stand there as results."""
+    fake = Fake()
+
+    def run(store: Store) -> Generator[Started | Done, None, None]:
+        return run_lab(store, lambda words, share: None, make=lambda e, t: fake)
+
+    first = run(Store.create(tmp_path, Experiment(MATRIX)))
+    next(first)
+    with pytest.raises(ValueError, match="is measured by another process now"):
+        next(run(Store.open(tmp_path)))
+    first.close()
+    assert isinstance(next(run(Store.open(tmp_path))), Started)
+    assert fake.asked == []
