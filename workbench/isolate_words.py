@@ -97,11 +97,15 @@ def _pair(pair: Pair, found: Mapping[Cell, Outcome]) -> str:
     same = ", ".join(
         f"prompt {pair.prompt}" if f is Factor.PROMPT else phrase(f, broken.value(f))
         for f in Factor
-        if f is not pair.factor and f not in QUIET
+        if f is not pair.factor and (f not in QUIET or broken.value(f))
     )
+    if broken.value(pair.factor) == other.value(pair.factor):  # the cells are both wrong, it may be
+        return f"wrong at one place of a batch of {broken.batch}, right at another ({same})"
+    # Of a cell with a wrong text this one is right.
+    right = "right" if found[other] is Outcome.WRONG else found[other]
     return (
         f"{phrase(pair.factor, broken.value(pair.factor))} {found[broken]}, "
-        f"{phrase(pair.factor, other.value(pair.factor))} {found[other]} ({same})"
+        f"{phrase(pair.factor, other.value(pair.factor))} {right} ({same})"
     )
 
 

@@ -96,7 +96,9 @@ def pair_words(pair: Pair) -> str:
     """What both cells of a pair share, and the prompt that was decoded in both."""
     apart = {*pair.broken.differs_in(pair.other), pair.factor}
     words = cell_words(pair.broken, (*apart, Factor.PROMPT))
-    return ", ".join(filter(None, (words, phrase(Factor.PROMPT, pair.prompt))))
+    moved = pair.broken.value(pair.factor) == pair.other.value(pair.factor)
+    place = "at another place in the batch" if moved else ""
+    return ", ".join(filter(None, (words, phrase(Factor.PROMPT, pair.prompt), place)))
 
 
 def subject_lines(experiment: Experiment) -> list[str]:
