@@ -33,20 +33,35 @@ class Explained:
 def explain(
     broken: Collection[Seen], right: Collection[Seen], known: Iterable[Condition]
 ) -> Explained:
-    """``broken`` is not empty."""
-    atoms = [c for c in known if any(map(c.holds, broken))]
-    pairs = [a & b for a, b in combinations(atoms, 2) if not set(a.factors) & set(b.factors)]
-    every = (ALWAYS, *atoms, *pairs)
-    ranked = sorted((c for c in every if all(map(c.holds, broken))), key=lambda c: _cost(c, right))
-    best = ranked[0]
-    least = _cost(best, right)[0]
-    rivals = tuple(c for c in ranked[1:] if _cost(c, right)[0] < least + ALIKE)
+    """``broken`` is not empty. In which texts a condition holds is asked once, a bit a text."""
+    texts, some = (*broken, *right), (1 << len(right)) - 1
+    every_broken = (1 << len(texts)) - 1 - some
+
+    def where(condition: Condition) -> int:
+        return int("".join("01"[condition.holds(seen)] for seen in texts), 2)
+
+    atoms = [(c, where(c)) for c in known]
+    atoms = [(c, bits) for c, bits in atoms if bits & every_broken]
+    pairs = [
+        (a & b, bits & others)
+        for (a, bits), (b, others) in combinations(atoms, 2)
+        if not set(a.factors) & set(b.factors)
+    ]
+    every = [(ALWAYS, where(ALWAYS)), *atoms, *pairs]
+    costs = [
+        (_cost(c, (bits & some).bit_count()), c)
+        for c, bits in every
+        if bits & every_broken == every_broken
+    ]
+    costs.sort(key=lambda pair: pair[0])
+    (least, _), best = costs[0]
+    rivals = tuple(c for (cost, _), c in costs[1:] if cost < least + ALIKE)
     quiet = tuple(seen for seen in right if best.holds(seen))
-    return Explained(best, rivals, quiet, _fits(best, broken, right, every))
+    tried = {bits for c, bits in every if 0 < c.words <= best.words}
+    return Explained(best, rivals, quiet, _fits(best, broken, right, len(tried)))
 
 
-def _cost(condition: Condition, right: Collection[Seen]) -> tuple[float, int]:
-    quiet = sum(map(condition.holds, right))
+def _cost(condition: Condition, quiet: int) -> tuple[float, int]:
     return condition.words * WORD + quiet * QUIET, condition.rank
 
 
@@ -54,9 +69,9 @@ def _fits(
     best: Condition,
     broken: Collection[Seen],
     right: Collection[Seen],
-    every: Iterable[Condition],
+    tried: int,
 ) -> bool:
-    """Whether the cells within the best condition are broken more often than chance, so many conditions tried.
+    """Whether the cells within the best condition are broken more often than chance, ``tried`` conditions tried.
 
     Cells are counted, not texts: those of one cell go wrong together.
     """
@@ -66,9 +81,7 @@ def _fits(
     if inside == whole:
         return 2 * len(bad) >= len(whole)
     gain = _likelihood(len(bad), len(inside)) - _likelihood(len(bad), len(whole))
-    texts = (*broken, *right)
-    tried = {tuple(map(c.holds, texts)) for c in every if 0 < c.words <= best.words}
-    return gain >= math.log(len(tried))
+    return gain >= math.log(tried)
 
 
 def _likelihood(broken: int, cells: int) -> float:

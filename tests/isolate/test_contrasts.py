@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from dataclasses import replace
 from itertools import combinations, product
 
 import pytest
 
 from engine.isolate.contrasts import proof, without_effect
 from engine.isolate.experiment import Experiment
+from engine.isolate.hangs_on import explain
 from engine.isolate.matrix import Matrix
-from engine.isolate.predicates import ALWAYS, conditions
+from engine.isolate.predicates import ALWAYS, Condition, conditions
 from engine.isolate.seen import Seen, of_cell
 from engine.isolate.verdict import Pair
 
@@ -41,3 +44,23 @@ def test_looking_up_finds_what_searching_finds(seed: int) -> None:
             if factor and factor not in condition.factors:
                 effects.setdefault(factor, Pair(factor, bad.cell, other.cell, bad.prompt))
         assert without_effect(condition, broken) == tuple(effects.values())
+
+
+def test_each_condition_is_asked_once_of_a_text() -> None:
+    """Conjunctions are many: asking each of them of each text took minutes for a matrix of 64 by 64."""
+    asked: Counter[tuple[str, int]] = Counter()  # two may have one text: "temperature 0"
+
+    def counted(condition: Condition) -> Condition:
+        def holds(seen: Seen) -> bool:
+            asked[condition.text, condition.rank] += 1
+            return condition.holds(seen)
+
+        return replace(condition, holds=holds)
+
+    seen = [s for cell in MATRIX for s in of_cell(cell, len(MATRIX.prompts))]
+    bad = [s for s in seen if s.cell.graphs]
+    right = [s for s in seen if not s.cell.graphs]
+    known = [counted(c) for c in conditions(Experiment(MATRIX))]
+    assert explain(bad, right, known).best.text == "graphs on"
+    del asked["graphs on", 0]  # of the best one it is asked again which right texts it holds
+    assert set(asked.values()) == {len(seen)}
