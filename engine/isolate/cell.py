@@ -20,6 +20,7 @@ class Factor(StrEnum):
 
 
 Value = int | float | bool | None
+MOST_BATCH = 1024  # each of them is a request that is judged by itself
 
 
 @dataclass(frozen=True, order=True)
@@ -38,6 +39,8 @@ class Cell:
         for name, least in (("budget", 1), ("batch", 1), ("prompt", 0), ("seed", 0)):
             if (found := getattr(self, name)) < least:
                 raise ValueError(f"{name}: expected at least {least}, found {found}")
+        if self.batch > MOST_BATCH:
+            raise ValueError(f"batch: expected at most {MOST_BATCH}, found {self.batch}")
         if self.topk is not None and self.topk < 1:
             raise ValueError(f"topk: expected at least 1, or none, found {self.topk}")
         if not 0.0 <= self.temperature <= 100.0:

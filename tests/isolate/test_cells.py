@@ -95,3 +95,9 @@ def test_the_grid_names_what_varies_and_holds_every_cell_once() -> None:
     assert sorted(cell for row in grid.cells for cell in row) == sorted(matrix)
     one = grid_of(list(Matrix((7,), (1,), (True,), (1,), ("a",), (0,))))
     assert (one.rows, one.columns) == (("budget 7",), ("graphs on",))
+
+
+def test_a_batch_without_end_is_refused() -> None:
+    """An experiment that was sent could hold one, and each of its requests would be judged."""
+    with pytest.raises(ValueError, match="batch: expected at most 1024, found 1000000000"):
+        Matrix(batches=(1, 10**9))
