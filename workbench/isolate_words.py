@@ -16,6 +16,7 @@ LETTER = {outcome: look.glyph for outcome, look in CELL_MARKS.items()}
 EMPTY = NOT_MEASURED.glyph
 DOWN = (Factor.BUDGET, Factor.TOPK)
 ACROSS = (Factor.PROMPT, Factor.TEMPERATURE, Factor.SEED, Factor.BATCH, Factor.GRAPHS)
+NAMED = 4  # cells of one error
 PAIRS = 3  # that are shown of a proof
 
 
@@ -66,9 +67,21 @@ def lines_of(
             "not told apart yet; these cells would:",
             *(f"  {cell}" for cell in verdict.missing),
         ]
-    errors = {cell: result.error for cell, result in results.items() if result.error}
-    if errors:
-        lines += ["", "cells that failed:", *(f"  {cell.key}: {e}" for cell, e in errors.items())]
+    return [*lines, *_errors(results)]
+
+
+def _errors(results: Mapping[Cell, Measured]) -> list[str]:
+    """Each error once, with the cells that have it."""
+    cells: dict[str, list[str]] = {}
+    for cell, result in results.items():
+        if result.error:
+            cells.setdefault(result.error, []).append(cell.key)
+    if not cells:
+        return []
+    lines = ["", "cells that failed (--retry-failed measures them again):"]
+    for error, keys in cells.items():
+        more = f" and {len(keys) - NAMED} more" if len(keys) > NAMED else ""
+        lines.append(f"  {', '.join(keys[:NAMED])}{more}: {error}")
     return lines
 
 

@@ -99,6 +99,30 @@ def test_the_same_on_ray(tmp_path: Path) -> None:
     assert len(names[0]) == 4
 
 
+def test_failed_cells_are_measured_again_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    true_run = local._run
+
+    def run(settings, *words):
+        if settings.budget == 16:
+            raise RuntimeError("no room")
+        return true_run(settings, *words)
+
+    monkeypatch.setattr(local, "_run", run)
+    first = isolate(*SMALL, *FEW, "--no-checks", "--out", "lab")
+    assert first.exit_code == 1
+    assert first.stdout.startswith("Fails only where q_len ≠ block size 8 (2 of 4 cells)")
+    assert "  b16-k1-eager-n1-p0, b16-k4-eager-n1-p0: RuntimeError: no room" in first.stdout
+    monkeypatch.setattr(local, "_run", true_run)
+    assert isolate("--resume", "lab").stdout == first.stdout
+    again = isolate("--resume", "lab", "--retry-failed")
+    assert again.exit_code == 0, again.output
+    assert "2 left of 4 cells" in again.stderr
+    assert again.stdout.startswith("Clean: 4 cells")
+    assert isolate("--resume", "lab").stdout == again.stdout
+
+
 def test_a_plan_writes_nothing(tmp_path: Path) -> None:
     done = isolate(*SMALL, "--plan")
     assert done.exit_code == 0, done.output

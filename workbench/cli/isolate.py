@@ -103,6 +103,9 @@ def isolate(
     repeat: Annotated[
         Path | None, typer.Option(help="The experiment of this folder again, in a new one.")
     ] = None,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="With --resume: failed cells are measured again.")
+    ] = False,
     plan: Annotated[
         bool, typer.Option("--plan", help="Say what would run and how long, and end.")
     ] = False,
@@ -123,7 +126,7 @@ def isolate(
         from workbench.cli import isolate_setup as setup
 
         if resume is not None or repeat is not None:
-            store = setup.known(resume, repeat, out, keep=not plan)
+            store = setup.known(resume, repeat, out, keep=not plan, retry=retry_failed)
         else:
             subject = (
                 setup.local(

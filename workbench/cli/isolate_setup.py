@@ -90,14 +90,22 @@ def new(
     return Store.create(folder, experiment) if keep else Store(folder, experiment)
 
 
-def known(resume: Path | None, repeat: Path | None, out: Path | None, *, keep: bool) -> Store:
-    """An earlier experiment to go on with, or the same anew; see :func:`new`. Raises ``ValueError``."""
+def known(
+    resume: Path | None, repeat: Path | None, out: Path | None, *, keep: bool, retry: bool
+) -> Store:
+    """An earlier experiment to go on with, or the same anew; see :func:`new`. Raises ``ValueError``.
+
+    ``retry``: its failed cells count as not measured.
+    """
     if resume is not None and repeat is not None:
         raise ValueError("--resume and --repeat: expected one of them, found both")
     if resume is not None:
         if out is not None:
             raise ValueError("--out: expected none with --resume, whose folder goes on")
-        return Store.open(resume)
+        store = Store.open(resume)
+        for cell in [c for c, m in store.results.items() if retry and m.error is not None]:
+            store.forget(cell)
+        return store
     assert repeat is not None
     earlier = Store.open(repeat).experiment
     return new(earlier.matrix, earlier.subject, out, keep=keep)
