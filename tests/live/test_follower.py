@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tracemalloc
+from itertools import pairwise
 from pathlib import Path
 
 import fsspec
@@ -291,11 +293,13 @@ def test_memory_does_not_grow_with_the_recording(
     sizes = []
     tracemalloc.start()
     try:
-        for number in range(160):
+        for number in range(180):
             ranks.write(number, rank1=WIDTH)
             live.poll()
-            if number in (60, 159):
+            if number in (59, 119, 179):
+                gc.collect()  # what waits to be collected is not kept
                 sizes.append(tracemalloc.get_traced_memory()[0])
     finally:
         tracemalloc.stop()
-    assert sizes[1] - sizes[0] < 300_000, sizes
+    # What is kept grows all the time; a cache of somebody else's fills once.
+    assert min(after - before for before, after in pairwise(sizes)) < 180_000, sizes
