@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.checks.trace_checker import Report
+from engine.isolate.measured import Measured
 
 
 @dataclass(frozen=True)
@@ -27,4 +28,15 @@ class Checked:
             dict(Counter(finding.diagnosis or finding.name for finding in causes)),
             dict(Counter(str(finding.effect) for finding in causes)),
             None if first is None else f"step {first.step}: {first.message}",
+        )
+
+    def beside(self, done: Measured, trace: str | None) -> Measured:
+        """The result with this in it, and with the name of the recording."""
+        return replace(
+            done,
+            findings=self.findings,
+            diagnoses=self.diagnoses,
+            effects=self.effects,
+            sentence=self.sentence,
+            trace=trace,
         )

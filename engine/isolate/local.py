@@ -83,15 +83,7 @@ class LocalMeasure:
         )
         if trace is None:
             return done
-        said = Checked.of(runs[0].checks)
-        return replace(
-            done,
-            findings=said.findings,
-            diagnoses=said.diagnoses,
-            effects=said.effects,
-            sentence=said.sentence,
-            trace=trace.name,
-        )
+        return Checked.of(runs[0].checks).beside(done, trace.name)
 
     def seconds_of(self, cell: Cell, report: Report) -> float:
         """How long a cell will take, from two short runs: what a run costs at all, and what a token costs."""

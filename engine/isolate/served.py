@@ -113,14 +113,6 @@ class ServedMeasure:
         if self.servers.recorded is None:
             return done
         kept = self.servers.recorded.of(done.cell.key, self.traces, tick)
-        said = kept.checked
-        if said is None:
+        if kept.checked is None:
             return replace(done, sentence=kept.why_not)
-        return replace(
-            done,
-            findings=said.findings,
-            diagnoses=said.diagnoses,
-            effects=said.effects,
-            sentence=said.sentence,
-            trace=kept.trace,
-        )
+        return kept.checked.beside(done, kept.trace)

@@ -146,6 +146,7 @@ def test_a_plan_writes_nothing(tmp_path: Path) -> None:
         ),
         (["--resume", "nowhere"], "nowhere: expected the folder of an experiment"),
         (["--resume", "a", "--repeat", "b"], "--resume and --repeat: expected one of them"),
+        (["--retry-failed"], "--retry-failed: expected --resume with it"),
         (["--prompt", " "], "prompts: expected at least one, none of them blank"),
         (["--temperature", "nan"], "temperature: expected 0 … 100, found nan"),
     ],

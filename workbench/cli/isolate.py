@@ -125,7 +125,7 @@ def isolate(
     with one_line_errors():
         from workbench.cli import isolate_setup as setup
 
-        if resume is not None or repeat is not None:
+        if resume is not None or repeat is not None or retry_failed:
             store = setup.known(resume, repeat, out, keep=not plan, retry=retry_failed)
         else:
             subject = (

@@ -97,6 +97,8 @@ def known(
 
     ``retry``: its failed cells count as not measured.
     """
+    if retry and resume is None:
+        raise ValueError("--retry-failed: expected --resume with it, found none")
     if resume is not None and repeat is not None:
         raise ValueError("--resume and --repeat: expected one of them, found both")
     if resume is not None:
