@@ -92,6 +92,36 @@ def test_what_a_wrong_cell_says_of_its_texts(tmp_path: Path) -> None:
     assert request.text != request.plain_text
 
 
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_the_run_that_parts_first_is_told_and_plain_decoding_that_parts_from_itself(
+    wrong: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of both runs writes another token at 3; the second plain text has another one at 5."""
+    import engine.isolate.local as module
+
+    true_run = module._run
+
+    def altered(tokens: tuple[int, ...], place: int) -> tuple[int, ...]:
+        return (*tokens[:place], (tokens[place] + 1) % 40, *tokens[place + 1 :])
+
+    def run_otherwise(settings, target, trace, report, number):
+        ran = true_run(settings, target, trace, report, number)
+        (request,) = ran.summary.requests
+        if number == wrong:
+            request = replace(request, tree_tokens=altered(request.tree_tokens, 3), tree_text="X")
+        if number == 1:
+            request = replace(request, plain_tokens=altered(request.plain_tokens, 5))
+        return replace(ran, summary=replace(ran.summary, requests=(request,)))
+
+    monkeypatch.setattr(module, "_run", run_otherwise)
+    measure = LocalMeasure(SMALL, subject(), tmp_path, load=load)
+    (request,) = measure.measure(next(iter(SMALL)), lambda words, share: None).requests
+    assert (request.first_difference, request.text, request.repeats) == (3, "X", False)
+    assert (request.plain_parts, request.plain_near_tie) == (5, False)
+    assert request.margin is not None
+    assert request.margin > 0
+
+
 def test_a_cell_that_the_engine_cannot_run_is_an_error_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -181,6 +181,18 @@ def test_one_broken_cell_among_many_is_blamed_on_nothing(bad: Outcome, cell: Cel
     )
 
 
+def test_two_cells_that_share_nothing_are_blamed_on_nothing() -> None:
+    ends = first, last = next(iter(MATRIX)), list(MATRIX)[-1]
+    assert first.differs_in(last) == (B, K, G, N, P)
+    verdict = judge(
+        EXPERIMENT, [measured(c, Outcome.WRONG if c in ends else Outcome.CLEAN) for c in MATRIX]
+    )
+    assert (verdict.factors, verdict.condition) == ((), None)
+    assert verdict.sentence == (
+        "Wrong in 2 of 32 cells, and nothing that is varied tells in which."
+    )
+
+
 def test_a_diagnosis_that_right_cells_have_too_is_no_cause() -> None:
     found = [
         measured(c, Outcome.WRONG if c.graphs else Outcome.CLEAN, diagnoses={"near": 1})
