@@ -17,13 +17,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.attention.addressed import attend
 from engine.decoding.engine import RequestState
 from engine.decoding.settings import EngineConfig, FinishReason
 from engine.decoding.stages import CORRECT
 from engine.graphs.drafting import DraftStep
 from engine.graphs.forward import decoder_stack
 from engine.graphs.layout import PADDED_SEQ_LEN
+from engine.graphs.prefill import Prefill
 from engine.graphs.step import DeviceStep, Part
 from engine.models.decoder import Decoder
 from engine.models.device import HOST, to_device, to_host
@@ -73,6 +73,7 @@ class GraphEngine:
         self.drafter = (
             None if drafter is None else DraftStep(drafter, target, slots, config.block_size)
         )
+        self.prefill = Prefill(target, self.stack, self.drafter, self.pool, graphs=self.graphs)
         self.running: list[RequestState] = []
         self._slots: dict[str, Tensor] = {}
         self.steps: dict[int, DeviceStep] = {}
@@ -100,29 +101,11 @@ class GraphEngine:
         self.table.req_to_token[row] = there.to(torch.int32)
         state = RequestState(rid, tuple(prompt), max_new_tokens, row, prefix_len=len(prompt))
         self._slots[rid] = slots
-        state.root = self._prefill(prompt, there[: len(prompt)])
+        state.root = self.prefill.run(prompt, there[: len(prompt)])
         self.running.append(state)
         self._laid_out = None  # a name may come back
         self._emit(state, [state.root])
         return state
-
-    def _prefill(self, prompt: Sequence[int], slots: Tensor) -> int:
-        device, drafter = self.target.device, self.drafter
-        positions = torch.arange(len(prompt), device=device)
-        mask = torch.ones(len(prompt), len(prompt), dtype=torch.bool, device=device).tril()
-
-        def attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            self.pool.store(layer, slots, k, v)
-            return attend(q, k, v, mask)
-
-        ids = to_device(torch.tensor(prompt, device=HOST), device)
-        wanted = () if drafter is None else drafter.model.config.target_layer_ids
-        out = self.target(
-            ids, positions, attention, feature_layers=wanted, logits_rows=positions[-1:]
-        )
-        if drafter is not None:
-            drafter.remember(out.features.transpose(0, 1).flatten(1), positions, slots)
-        return int(out.logits[0].argmax())
 
     @torch.inference_mode()
     def step(self) -> dict[str, list[int]]:

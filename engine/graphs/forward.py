@@ -16,6 +16,7 @@ from engine.graphs.linear import linear, linear_add, linear_gated
 from engine.graphs.rows import Heads, Memory, normed, place_heads
 from engine.models.decoder import Decoder
 from engine.models.dflash import DFlash, DFlashLayer
+from engine.models.kv_pool import KVPool
 from engine.models.layer import DecoderLayer
 from engine.models.linear import Projection
 
@@ -82,6 +83,11 @@ class Stack:
         ends = (heads.num_heads, heads.num_heads + heads.num_kv_heads)
         query, key, value = table.tensor_split(ends, dim=1)
         return query, key, value
+
+
+def layer_memories(pool: KVPool, slots: Tensor) -> list[Memory]:
+    """Where each layer of a target writes its rows; ``slots`` int64 [rows]."""
+    return [Memory(k[None], v[None], slots) for k, v in zip(pool.k, pool.v, strict=True)]
 
 
 def decoder_stack(model: Decoder) -> Stack:

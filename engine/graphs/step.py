@@ -17,16 +17,15 @@ from torch import Tensor
 
 from engine.attention.tree_verify import tree_verify_attention
 from engine.decoding.device_tree import TreeTensors
+from engine.graphs.capture import captured
 from engine.graphs.choices import choices
 from engine.graphs.drafting import DraftStep
-from engine.graphs.forward import Stack
+from engine.graphs.forward import Stack, layer_memories
 from engine.graphs.layout import PADDED_SEQ_LEN, BatchState, Layout
-from engine.graphs.rows import Memory
 from engine.graphs.walk import Walked, compact_on_device, walk_on_device
 from engine.models.decoder import Decoder
 from engine.models.kv_pool import KVPool
 
-WARM_UPS = 2  # runs before a capture: kernels are compiled, workspaces allocated
 Part = Literal["verify", "commit", "whole"]
 
 
@@ -57,7 +56,7 @@ class DeviceStep:
         drafter: DraftStep | None,
         pool: KVPool,
         req_to_token: Tensor,
-        captured: int,
+        size: int,
         budget: int,
         width: int,
         *,
@@ -68,11 +67,11 @@ class DeviceStep:
         self.target, self.stack, self.drafter, self.pool = target, stack, drafter, pool
         self.budget, self.width, self.kept, self.graphs = budget, width, kept, graphs
         device = target.device
-        self.state = BatchState.empty(captured, device)
-        self.layout = Layout(captured, budget + 1, req_to_token)
-        self.walked = Walked.empty(captured, 1 if drafter is None else drafter.length + 1, device)
+        self.state = BatchState.empty(size, device)
+        self.layout = Layout(size, budget + 1, req_to_token)
+        self.walked = Walked.empty(size, 1 if drafter is None else drafter.length + 1, device)
         # What the host reads of a step: the accepted length, then the tokens.
-        said = captured, self.walked.path.shape[1] + 1
+        said = size, self.walked.path.shape[1] + 1
         self.said = torch.zeros(said, dtype=torch.int64, device=device)
         self._verified: Verified | None = None
         self._captured: dict[Part, _Captured] = {}
@@ -123,9 +122,9 @@ class DeviceStep:
     def run(self, part: Part) -> None:
         """One part or the whole step: replayed where it was captured, else as it is."""
         if part in self._captured:
-            captured = self._captured[part]
-            captured.graph.replay()
-            self._verified = captured.verified
+            found = self._captured[part]
+            found.graph.replay()
+            self._verified = found.verified
         else:
             self._function(part)()
 
@@ -149,29 +148,25 @@ class DeviceStep:
         return functions[part]
 
     def _capture(self, part: Part) -> _Captured:
-        device, run = self.target.device, self._function(part)
-        stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream(device))
         before = self._verified
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UPS):
-                run()
-        torch.cuda.current_stream(device).wait_stream(stream)
-        if part == "commit":
-            self._verified = before  # that of the captured verify
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._graph_pool):
-            run()
+
+        def put_back() -> None:
+            if part == "commit":
+                self._verified = before  # that of the captured verify
+
+        graph = captured(
+            self._function(part),
+            self.target.device,
+            pool=self._graph_pool,
+            between=put_back,
+        )
         self._graph_pool = graph.pool()
         return _Captured(graph, self.verified)
 
     def forward(self) -> tuple[Tensor, Tensor | None]:
         """Logits [rows, V] of the model's type, and features [rows, layers * hidden_size] for the drafter."""
         layout, target = self.layout, self.target
-        memories = [
-            Memory(k[None], v[None], layout.out_cache_loc)
-            for k, v in zip(self.pool.k, self.pool.v, strict=True)
-        ]
+        memories = layer_memories(self.pool, layout.out_cache_loc)
 
         def attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             out = q.new_empty(q.shape)

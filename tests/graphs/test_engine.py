@@ -179,6 +179,29 @@ def test_drafters_of_other_shapes(shape: dict[str, object]) -> None:
         assert tokens[0, :count].tolist() == host.step().built[0].tree.tokens.tolist()
 
 
+def test_prompts_of_a_padded_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Padding changes neither the first token, nor what target and drafter keep of the prompt."""
+    target, drafter = models("llama", "cpu")
+    engines = [GraphEngine(target, drafter, config()) for _ in range(2)]
+    monkeypatch.setattr(engines[1].prefill, "padded", lambda count: 16)
+    states = [engine.add("c", PROMPTS["c"], 20) for engine in engines]
+    assert states[0].root == states[1].root
+    slots = engines[0].table.req_to_token[states[0].req_pool_idx, : len(PROMPTS["c"])]
+    for left, right in zip(*(kept(engine) for engine in engines), strict=True):
+        torch.testing.assert_close(left[:, slots], right[:, slots])
+        assert not left[:, 1 + len(slots) :].any()  # the slots of the prompt are the lowest
+        assert not right[:, 1 + len(slots) :].any()
+    while engines[1].running:
+        engines[1].step()
+    assert states[1].output == plain(target, PROMPTS["c"], 20)
+
+
+def kept(engine: GraphEngine) -> list[torch.Tensor]:
+    """Pools [layers, slots, kv_heads, head_dim]."""
+    assert engine.drafter is not None
+    return [engine.pool.keys, engine.pool.values, engine.drafter.k_pool, engine.drafter.v_pool]
+
+
 def test_whole_steps_and_parts_of_them_in_turn() -> None:
     """What is in flight when a step is taken apart is read first."""
     target, drafter = models("llama", "cpu")
