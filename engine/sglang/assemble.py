@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.sglang.laid import cells_of
 from engine.sglang.outcome import commit_of, outcome_of
-from engine.sglang.raw import RawStep
+from engine.sglang.raw import RawStep, cells_of
 from engine.sglang.trees import links_within, parents_of
 from engine.step import (
     Config,

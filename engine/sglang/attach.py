@@ -10,13 +10,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from engine.sglang.feeder import Feeder
 from engine.sglang.handlers import HANDLERS
 from engine.sglang.origin import origin_of, server_arguments, versions, watched
 from engine.sglang.probe import Find, Probe, installed, probe, resolve
-from engine.sglang.recorder import Recorder, write_health
-from engine.sglang.sink import TOTAL_BYTES, Format, Sink, chosen_format, free_place
+from engine.sglang.recorder import write_health
+from engine.sglang.sink import TOTAL_BYTES, chosen_format, free_place
 from engine.sglang.table import OWN, TARGETS, Target
 from engine.sglang.tap import Tap
+from engine.sglang.writer import Opening
 from engine.trace.header import TraceHeader
 
 ON = ("1", "true", "yes", "y", "on")
@@ -39,6 +41,7 @@ def attach(
             originals[target.path] = resolve(target.path)
             hook_on(target.path, tap.around(HANDLERS[target.handler], parameters))
 
+    tap.early = any(target.handler == "dflash_step" for target, _ in found.found)
     gaps = {"missing": list(found.missing), "refused": list(found.refused)}
 
     def start(scheduler: Any) -> None:
@@ -101,6 +104,7 @@ def _start(
     place = free_place(folder / origin.group, f"rank{origin.rank}")
     place.mkdir(parents=True, exist_ok=True)
     facts = {
+        "process": os.getpid(),
         "versions": versions(),
         "rank": origin.rank,
         "world_size": origin.world_size,
@@ -113,14 +117,10 @@ def _start(
     }
     header = _header(scheduler, facts, sources)
     total = int(settings.get("DDTREE_TRACE_MAX_BYTES", TOTAL_BYTES))
-    sink = _sink(place, origin.rank, header, form, total)
-    recorder = Recorder(tap, sink, origin, folder, facts)
-    recorder.start()
-    tap.stop = recorder.stop
-
-
-def _sink(place: Path, rank: int, header: TraceHeader, form: Format, total: int) -> Sink:
-    return Sink(place, f"rank{rank}", header, form, total_bytes=total)
+    opening = Opening(place, f"rank{origin.rank}", header, form, total, origin, folder, facts)
+    feeder = Feeder(tap, opening)
+    feeder.start()
+    tap.stop = feeder.stop
 
 
 def _header(scheduler: Any, facts: dict[str, Any], sources: list[dict[str, Any]]) -> TraceHeader:

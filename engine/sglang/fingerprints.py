@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 
 from engine.sglang.host import NotCopied
-from engine.step import Int64, LayerCommit
 
 STEP = -7046029254386353131  # odd; spreads neighbouring weights over all 64 bits
 
@@ -36,31 +34,3 @@ def _rows(buffer: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
     rows = buffer.index_select(0, slots).flatten(1).contiguous().view(torch.uint8).long()
     weights = torch.arange(1, 2 * rows.shape[1], 2, device=rows.device) * STEP
     return (rows * weights).sum(1)
-
-
-def committed(
-    before: Int64, after: Int64, paths: list[Int64], rows: int
-) -> tuple[LayerCommit, ...]:
-    """Whose rows the first slots of each request hold after the move; -1 for nobody's.
-
-    ``before``, ``after``: int64 [layers, requests * rows]; layers are numbered within the pool. ``paths``: the nodes
-    that were accepted. Where several nodes had equal rows, the accepted one counts.
-    """
-    return tuple(
-        LayerCommit(
-            layer,
-            tuple(
-                _nodes(old[i * rows : (i + 1) * rows], new[i * rows : (i + 1) * rows], path)
-                for i, path in enumerate(paths)
-            ),
-        )
-        for layer, (old, new) in enumerate(zip(before, after, strict=True))
-    )
-
-
-def _nodes(old: Int64, new: Int64, path: Int64) -> Int64:
-    found = []
-    for place, node in enumerate(path.tolist()):
-        same = np.flatnonzero(old == new[place])
-        found.append(node if node in same else int(same[0]) if len(same) else -1)
-    return np.array(found, np.int64)

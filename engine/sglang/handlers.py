@@ -9,15 +9,15 @@ import torch
 
 from engine.sglang import verified
 from engine.sglang.fingerprints import fingerprints
-from engine.sglang.host import HostCopies, capturing
+from engine.sglang.host import HostCopies, NotCopied, capturing
 from engine.sglang.laid import add_padding, lay_eager, lay_replay, names_of
-from engine.sglang.raw import RawStep, TreeSource
+from engine.sglang.raw import RawStep, Tree
 from engine.sglang.tap import Handler, Tap
 from engine.sglang.verified import Verifying
 
 Given = dict[str, Any]
-LINKS = TreeSource("links")
-CHAIN = TreeSource("chain")
+LINKS = Tree("links")
+CHAIN = Tree("chain")
 
 
 def _start(tap: Tap, held: Any, result: Any, given: Given) -> None:
@@ -33,7 +33,7 @@ def _eager(tap: Tap, held: Any, result: Any, given: Given) -> None:
     batch = given["forward_batch"]
     verifying = tap.wanted and _is_verify(batch.forward_mode, batch.spec_info)
     if verifying and not capturing(batch.seq_lens):
-        tap.pending.append(lay_eager(given["self"], batch))
+        tap.add_laid(lay_eager(given["self"], batch))
 
 
 def _replay(tap: Tap, held: Any, result: Any, given: Given) -> None:
@@ -41,7 +41,7 @@ def _replay(tap: Tap, held: Any, result: Any, given: Given) -> None:
         count = len(given["req_pool_indices"])
         lens, host = given["seq_lens"][:count], given["seq_lens_cpu"]
         if not capturing(lens):
-            tap.pending.append(lay_replay(given["self"], given["spec_info"], lens, host))
+            tap.add_laid(lay_replay(given["self"], given["spec_info"], lens, host))
 
 
 def _out_graph(tap: Tap, held: Any, result: Any, given: Given) -> None:
@@ -50,17 +50,19 @@ def _out_graph(tap: Tap, held: Any, result: Any, given: Given) -> None:
         return
     if _is_verify(batch.forward_mode, batch.spec_info):
         lens = batch.seq_lens[: batch.batch_size]
-        tap.pending.append(lay_replay(given["self"], batch.spec_info, lens, batch.seq_lens_cpu))
+        tap.add_laid(lay_replay(given["self"], batch.spec_info, lens, batch.seq_lens_cpu))
 
 
 def _padding(tap: Tap, held: Any, result: Any, given: Given) -> None:
     spec_info, runner = given["forward_batch"].spec_info, given["self"]
     laid = tap.pending[-1] if tap.pending else None
-    if laid is None or spec_info is not laid.spec_info or laid.graph != "replay":
+    if laid is None or spec_info is not laid.spec_info or laid.layout.graph != "replay":
         return
     if not capturing(runner.buffers.positions):
         laid.rids = names_of(given["forward_batch"])
         add_padding(laid, runner.buffers)
+        if tap.early:
+            laid.read().mark()
 
 
 def _eagle_tree(tap: Tap, held: Any, result: Any, given: Given) -> None:
@@ -69,29 +71,41 @@ def _eagle_tree(tap: Tap, held: Any, result: Any, given: Given) -> None:
         copies.take("parent_list", given["parent_list"])
         copies.take("selected", given["top_scores_index"])
         copies.mark()
-        tap.tree = TreeSource("eagle", topk=int(given["topk"]), copies=copies)
+        tap.tree, tap.tree_copies = Tree("eagle", topk=int(given["topk"])), copies
 
 
 def _ngram_tree(tap: Tap, held: Any, result: Any, given: Given) -> None:
     if tap.wanted:
-        tap.tree = TreeSource("ngram", mask=np.array(result[1]))
+        tap.tree, tap.tree_copies = Tree("ngram", mask=np.array(result[1])), None
 
 
 def _begin(tap: Tap, given: Given) -> Verifying | None:
     spec_info = given["verify_input"] if "verify_input" in given else given["self"]
     batch, logits = given["batch"], given["logits_output"]
-    tap.walk = None
+    tap.walk = tap.verifying = None
     tap.release()
     if batch.forward_mode.is_idle() or capturing(batch.seq_lens):
         return None
     if not tap.wanted:
         tap.counts.seen += 1
         return None
-    return verified.begin(spec_info, batch, logits)
+    try:
+        step = verified.begin(spec_info, batch, logits)
+        laid = tap.laid_of(spec_info)
+        if laid is not None:
+            step.copies.join(laid.read())
+            laid.copies = HostCopies()
+    except NotCopied:
+        tap.counts.seen += 1
+        raise
+    step.copies.mark()
+    tap.verifying = step
+    return step
 
 
-def _take_walk(step: Verifying, tap: Tap) -> bool:
-    """Add the acceptance as it was before stops cut it, if a hook saw it."""
+def _end(step: Verifying, tap: Tap) -> bool:
+    """Note what the target prefers, and add the acceptance as it was before stops cut it, if a hook saw both."""
+    verified.take_predictions(step, step.copies)
     if tap.walk is None:
         return False
     step.copies.join(tap.walk)
@@ -101,8 +115,7 @@ def _take_walk(step: Verifying, tap: Tap) -> bool:
 def _after_verify(tap: Tap, step: Verifying | None, result: Any, given: Given) -> None:
     if step is None:
         return
-    verified.take_predictions(step)
-    if _take_walk(step, tap):
+    if _end(step, tap):
         verified.take_committed(step, given.get("page_size"))
     step.copies.mark()
     tap.finish(step, tap.tree or LINKS, verified.ends(step))
@@ -111,7 +124,7 @@ def _after_verify(tap: Tap, step: Verifying | None, result: Any, given: Given) -
 def _after_sample(tap: Tap, step: Verifying | None, result: Any, given: Given) -> None:
     if step is None:
         return
-    verified.take_predictions(step)
+    _end(step, tap)
     predict, lengths, index = result
     step.copies.take("predict", predict)
     step.copies.take("accept_lens", lengths)
@@ -136,8 +149,11 @@ def _after_move(tap: Tap, step: RawStep | None, result: Any, given: Given) -> No
 
 def _take_fingerprints(step: RawStep, name: str, given: Given) -> None:
     pool = given["token_to_kv_pool_allocator"].get_kvcache()
-    step.copies.take(name, fingerprints(pool, given["batch"].out_cache_loc.long()))
-    step.copies.mark()
+    copies = HostCopies()
+    copies.take(name, fingerprints(pool, given["batch"].out_cache_loc.long()))
+    copies.mark()
+    step.packs.extend(copies.packs)
+    step.arriving.extend(copies.arriving)
 
 
 def _after_outside(tap: Tap, step: Verifying | None, result: Any, given: Given) -> None:
@@ -152,8 +168,7 @@ def _after_outside(tap: Tap, step: Verifying | None, result: Any, given: Given) 
 def _after_dflash(tap: Tap, step: Verifying | None, result: Any, given: Given) -> None:
     if step is None:
         return
-    verified.take_predictions(step)
-    if not _take_walk(step, tap):
+    if not _end(step, tap):
         step.copies.take("accept_lens", result[1])
     verified.take_committed(step, given.get("page_size"))
     step.copies.mark()
@@ -175,7 +190,7 @@ def _after_dflash_step(tap: Tap, batch: Any, result: Any, given: Given) -> None:
         tap.counts.seen += 1
         return
     step = verified.begin(tap.pending[-1].spec_info, batch, result.logits_output)
-    verified.take_predictions(step)
+    verified.take_predictions(step, step.copies)
     step.copies.take("accept_lens", result.accept_lens)
     step.copies.mark()
     tap.finish(step, CHAIN, None)
@@ -189,6 +204,10 @@ def _keep_walk(tap: Tap, predict: Any, index: Any, correct: Any, bonus: Any = No
     walk.take("accept_index", index)
     walk.take("accept_lens", correct + 1)
     walk.take("bonus", bonus)
+    if (
+        tap.verifying is not None
+    ):  # the host has not waited for the forward yet: what is launched here costs no time
+        verified.take_predictions(tap.verifying, walk)
     walk.mark()
     tap.walk = walk
 

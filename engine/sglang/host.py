@@ -1,4 +1,8 @@
-"""Copies to the host that nobody waits for: pinned memory, in the order of the stream, an event at the end."""
+"""Copies to the host that nobody waits for: one block of pinned memory a group, in the order of the stream, an event.
+
+A copy of its own for each array would cost the server's thread some ten microseconds apiece. A group is put together on
+the device by one kernel and leaves it in one copy.
+"""
 
 from __future__ import annotations
 
@@ -7,59 +11,82 @@ from typing import Any
 
 import torch
 
+from engine.sglang.packed import Entry, Packed
+
 MAX_ARRAY_BYTES = 64 << 20  # of one array of one step
+SPELLED = {dtype: str(dtype).removeprefix("torch.") for dtype in (
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float32, torch.float64,
+)}  # fmt: skip
 
 
 class NotCopied(Exception):
     """An array of this step is not taken; the text says which and why."""
 
 
+@dataclass(frozen=True)
+class Arriving:
+    """A copy under way. Its sources are kept until then: freed earlier, another stream could write over them."""
+
+    event: Any
+    sources: list[torch.Tensor]
+
+
 @dataclass
 class HostCopies:
-    """Arrays of one step on their way to the host: name -> CPU tensor, filled once ``ready`` has happened."""
+    """Groups of arrays on their way to the host. :meth:`take` notes one, :meth:`mark` starts what was noted."""
 
-    arrays: dict[str, torch.Tensor] = field(default_factory=dict)
-    ready: list[Any] = field(default_factory=list)  # events of CUDA streams
-    under_way: bool = False  # copies since the last mark
+    packs: list[Packed] = field(default_factory=list)
+    arriving: list[Arriving] = field(default_factory=list)
+    noted: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def take(self, name: str, source: torch.Tensor | None) -> None:
-        """Start the copy of a tensor; None is left out. Raises :class:`NotCopied` beyond ``MAX_ARRAY_BYTES``."""
+        """Note a tensor; None is left out. On a device it must stay as it is until :meth:`mark`.
+
+        Raises :class:`NotCopied` beyond ``MAX_ARRAY_BYTES``.
+        """
         if source is None:
             return
         size = source.numel() * source.element_size()
         if size > MAX_ARRAY_BYTES:
             raise NotCopied(f"{name}: expected at most {MAX_ARRAY_BYTES} bytes, found {size}")
-        if not source.is_cuda:
-            self.arrays[name] = source.detach().clone()
-            return
-        target = torch.empty(source.shape, dtype=source.dtype, pin_memory=True)
-        target.copy_(source.detach(), non_blocking=True)
-        source.record_stream(torch.cuda.current_stream())  # may be freed and reused on another one
-        self.arrays[name] = target
-        self.under_way = True
-
-    def mark(self) -> None:
-        """Everything taken so far is on the host once this point of the current stream is reached."""
-        if self.under_way:
-            self.under_way = False
-            event: Any = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
-            event.record()
-            self.ready.append(event)
+        if source.dtype not in SPELLED:
+            raise NotCopied(f"{name}: expected numbers that numpy knows, found {source.dtype}")
+        self.noted[name] = source if source.is_cuda else source.detach().clone()
 
     def join(self, other: HostCopies) -> None:
-        """Add the arrays of an earlier hook of the same step."""
-        self.arrays = {**other.arrays, **self.arrays}
-        self.ready = [*other.ready, *self.ready]
+        """Add what another one noted and started."""
+        self.noted.update(other.noted)
+        self.packs += other.packs
+        self.arriving += other.arriving
 
-    def wait(self) -> None:
-        """Block until all copies have arrived: only in the writer's thread."""
-        for event in self.ready:
-            event.synchronize()
+    def mark(self) -> None:
+        """Start the copies of everything noted so far, as it stands at this point of the current stream."""
+        for on_device in (True, False):
+            group = {name: t for name, t in self.noted.items() if t.is_cuda is on_device}
+            if group:
+                self._start(group, on_device)
+        self.noted = {}
+
+    def _start(self, group: dict[str, torch.Tensor], on_device: bool) -> None:
+        sources = list(group.values())
+        parts = [source.reshape(-1).view(torch.uint8) for source in sources]
+        block = parts[0] if len(parts) == 1 else torch.cat(parts)
+        if on_device:
+            target = torch.empty(block.shape, dtype=torch.uint8, pin_memory=True)
+            target.copy_(block, non_blocking=True)
+            event: Any = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+            event.record()
+            self.arriving.append(Arriving(event, [*sources, block]))
+            block = target
+        entries: tuple[Entry, ...] = tuple(
+            (name, SPELLED[source.dtype], tuple(source.shape)) for name, source in group.items()
+        )
+        self.packs.append(Packed(entries, block.numpy()))
 
     @property
-    def bytes(self) -> int:
-        """Of all arrays together."""
-        return sum(t.numel() * t.element_size() for t in self.arrays.values())
+    def names(self) -> set[str]:
+        """Of everything noted and started."""
+        return {*self.noted, *(name for pack in self.packs for name, _, _ in pack.entries)}
 
 
 def capturing(tensor: torch.Tensor | None) -> bool:

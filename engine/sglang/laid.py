@@ -6,34 +6,37 @@ the batch that the graph was captured for, with the lengths that the host knows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from engine.sglang.host import HostCopies, NotCopied
+from engine.sglang.raw import Layout, cells_of
 
 BLIND_BYTES = 4 << 20  # of an array whose length only the device knows
 
 
 @dataclass
 class Laid:
-    """What one verify forward was laid out with; ``spec_info`` identifies the step."""
+    """What one verify forward was laid out with; ``spec_info`` identifies the step.
+
+    The arrays lie in buffers that nothing changes before the step's verification. They are read by :meth:`read`, which
+    is called while the device is busy with the forward, so that the launch of the forward need not wait for it.
+    """
 
     spec_info: Any
-    graph: str  # "eager" or "replay"
-    captured_bs: int
-    rows: int  # a request
-    width: int | None  # that the backend believes in
-    max_extend_len: int | None
-    mask_capacity: int | None  # cells of the persistent buffer, on replay
-    max_context: int | None
-    pool_size: int | None
-    deterministic: bool | None
+    layout: Layout
     rids: tuple[str, ...] | None = None  # where the forward batch knows them
-    blind: bool = False  # whether the host knew no lengths: arrays were cut at ``BLIND_BYTES``
-    padded: bool = False  # whether ``copies`` holds the rows of padded requests too
     copies: HostCopies = field(default_factory=HostCopies)
+    later: list[Callable[[], None]] = field(default_factory=list)
+
+    def read(self) -> HostCopies:
+        """Note every array. Raises :class:`NotCopied`."""
+        while self.later:
+            self.later.pop(0)()
+        return self.copies
 
 
 def rows_of(spec_info: Any) -> int:
@@ -66,18 +69,21 @@ def lay_eager(backend: Any, batch: Any) -> Laid:
     """From ``forward_metadata``, right after it was made. Raises :class:`NotCopied`."""
     metadata, count = backend.forward_metadata, len(batch.req_pool_indices)
     lengths = host_lengths(getattr(batch, "seq_lens_cpu", None), count)
-    laid = _laid(backend, batch.spec_info, "eager", count)
-    laid.blind = lengths is None
-    laid.max_extend_len, laid.rids = metadata.max_extend_len, names_of(batch)
-    take = laid.copies.take
-    take("qo_indptr", metadata.qo_indptr)
-    take("kv_indptr", metadata.kv_indptr)
-    take("kv_indices", _cut(metadata.kv_indices, _total(lengths)))
-    if metadata.custom_mask is not None:
-        take("mask_indptr", metadata.mask_indptr)
-        take("custom_mask", _cut(metadata.custom_mask, _cells(laid, lengths)))
-    take("seq_lens", batch.seq_lens)
-    laid.copies.mark()
+    layout = _layout(backend, batch.spec_info, "eager", count, lengths is None)
+    laid = Laid(batch.spec_info, replace(layout, max_extend_len=metadata.max_extend_len))
+    laid.rids, seq_lens = names_of(batch), batch.seq_lens
+
+    def read() -> None:
+        take = laid.copies.take
+        take("qo_indptr", metadata.qo_indptr)
+        take("kv_indptr", metadata.kv_indptr)
+        take("kv_indices", _cut(metadata.kv_indices, _total(lengths)))
+        if metadata.custom_mask is not None:
+            take("mask_indptr", metadata.mask_indptr)
+            take("custom_mask", _cut(metadata.custom_mask, _cells(layout, lengths)))
+        take("seq_lens", seq_lens)
+
+    laid.later.append(read)
     return laid
 
 
@@ -85,37 +91,41 @@ def lay_replay(backend: Any, spec_info: Any, seq_lens: torch.Tensor, seq_lens_cp
     """From the persistent buffers, right after they were filled. Raises :class:`NotCopied`."""
     count = len(seq_lens)
     lengths = host_lengths(seq_lens_cpu, count)
-    laid = _laid(backend, spec_info, "replay", count)
-    laid.blind = lengths is None
-    take = laid.copies.take
-    take("qo_indptr", backend.qo_indptr[: count + 1])
-    take("kv_indptr", backend.kv_indptr[: count + 1])
-    take("kv_indices", _cut(backend.cuda_graph_kv_indices, _total(lengths)))
-    mask = _mask_buffer(backend)
-    if mask is not None and getattr(spec_info, "custom_mask", None) is not None:
-        laid.mask_capacity = mask.numel()
-        take("mask_indptr", backend.mask_indptr[: count + 1])
-        take("custom_mask", _cut(mask, _cells(laid, lengths)))
-    take("seq_lens", seq_lens)
-    laid.copies.mark()
+    layout = _layout(backend, spec_info, "replay", count, lengths is None)
+    mask = _mask_buffer(backend) if getattr(spec_info, "custom_mask", None) is not None else None
+    if mask is not None:
+        layout = replace(layout, mask_capacity=mask.numel())
+    laid = Laid(spec_info, layout)
+
+    def read() -> None:
+        take = laid.copies.take
+        take("qo_indptr", backend.qo_indptr[: count + 1])
+        take("kv_indptr", backend.kv_indptr[: count + 1])
+        take("kv_indices", _cut(backend.cuda_graph_kv_indices, _total(lengths)))
+        if mask is not None:
+            take("mask_indptr", backend.mask_indptr[: count + 1])
+            take("custom_mask", _cut(mask, _cells(layout, lengths)))
+        take("seq_lens", seq_lens)
+
+    laid.later.append(read)
     return laid
 
 
 def add_padding(laid: Laid, buffers: Any) -> None:
-    """The rows of all captured requests as the graph will read them: input_ids, positions, out_cache_loc."""
-    count = laid.captured_bs * laid.rows
-    copies = HostCopies()
-    for name in ("input_ids", "positions", "out_cache_loc"):
-        copies.take(name, getattr(buffers, name)[:count])
-    copies.mark()
-    laid.copies.join(copies)
-    laid.padded = True
+    """The rows of all captured requests as the graph reads them: input_ids, positions, out_cache_loc."""
+    count = laid.layout.captured_bs * laid.layout.rows
+
+    def read() -> None:
+        for name in ("input_ids", "positions", "out_cache_loc"):
+            laid.copies.take(name, getattr(buffers, name)[:count])
+
+    laid.layout = replace(laid.layout, padded=True)
+    laid.later.append(read)
 
 
-def _laid(backend: Any, spec_info: Any, graph: str, count: int) -> Laid:
+def _layout(backend: Any, spec_info: Any, graph: str, count: int, blind: bool) -> Layout:
     size = getattr(getattr(backend, "token_to_kv_pool_allocator", None), "size", None)
-    return Laid(
-        spec_info=spec_info,
+    return Layout(
         graph=graph,
         captured_bs=count,
         rows=rows_of(spec_info),
@@ -125,6 +135,7 @@ def _laid(backend: Any, spec_info: Any, graph: str, count: int) -> Laid:
         max_context=getattr(backend, "max_context_len", None),
         pool_size=size + 1 if isinstance(size, int) else None,  # slot 0 is the padding's
         deterministic=getattr(backend, "enable_deterministic", None),
+        blind=blind,
     )
 
 
@@ -140,14 +151,8 @@ def _total(lengths: list[int] | None) -> int | None:
     return None if lengths is None else sum(lengths)
 
 
-def _cells(laid: Laid, lengths: list[int] | None) -> int | None:
-    return None if lengths is None else cells_of(laid, lengths)
-
-
-def cells_of(laid: Laid, lengths: list[int]) -> int:
-    """Mask cells that either the rows sent or the width believed in may reach."""
-    widths = {laid.rows, laid.width or laid.rows}
-    return max(sum(width * (length + width) for length in lengths) for width in widths)
+def _cells(layout: Layout, lengths: list[int] | None) -> int | None:
+    return None if lengths is None else cells_of(layout, lengths)
 
 
 def _cut(tensor: torch.Tensor, length: int | None) -> torch.Tensor:

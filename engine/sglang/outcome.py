@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.sglang.fingerprints import committed
+from engine.sglang.moved import committed
 from engine.sglang.raw import RawStep
 from engine.step import Commit, Float64, Int64, LayerCommit, Outcome
 
@@ -18,11 +18,12 @@ def outcome_of(step: RawStep) -> Outcome:
     elif lengths is not None and step.tree.kind == "chain":
         paths = _first_rows(lengths.reshape(-1)[:count], step.laid.rows)
     greedy = bool(step.greedy)
-    finite = step.array("finite")
+    best = _best(step)
     return Outcome(
-        target_predict=step.ints("argmax") if greedy else None,
-        top2=_top2(step) if greedy else None,
-        finite_rows=None if finite is None else finite.astype(np.bool_),
+        target_predict=None if best is None or not greedy else best[0][:, 0],
+        top2=None if best is None or not greedy else np.stack(best, axis=-1),
+        # NaN and +inf are largest; -inf alone is what grammars leave behind
+        finite_rows=None if best is None else np.isfinite(best[1][:, 0]),
         accept_index=None if paths is None else tuple(paths),
         accept_length=None if lengths is None else lengths.reshape(-1)[:count],
         bonus_tokens=_bonus(step, paths, lengths),
@@ -53,11 +54,13 @@ def _first_rows(lengths: Int64, rows: int) -> Int64:
     return np.where(nodes < lengths[:, None], flat, -1)
 
 
-def _top2(step: RawStep) -> Float64 | None:
-    ids, values = step.array("top2_ids"), step.array("top2_values")
-    if ids is None or values is None:
+def _best(step: RawStep) -> tuple[Int64, Float64] | None:
+    """Tokens and logits [rows, 2] of the two best of each row."""
+    found = step.array("top2")
+    if found is None:
         return None
-    return np.stack([ids.astype(np.float64), values.astype(np.float64)], axis=-1)
+    tokens, bits = found[:, :2], np.ascontiguousarray(found[:, 2:])
+    return tokens.astype(np.int64), bits.view(np.float32).astype(np.float64)
 
 
 def _bonus(step: RawStep, paths: Int64 | None, lengths: Int64 | None) -> Int64 | None:
@@ -67,7 +70,8 @@ def _bonus(step: RawStep, paths: Int64 | None, lengths: Int64 | None) -> Int64 |
         return own.reshape(-1)[: len(step.rids)]
     predict = step.ints("predict")
     if predict is None and step.greedy:
-        predict = step.ints("argmax")
+        best = _best(step)
+        predict = None if best is None else best[0][:, 0]
     if predict is None or paths is None or lengths is None:
         return None
     flat, bonus = predict.reshape(-1), []

@@ -1,31 +1,61 @@
-"""RawStep: one verify step on its way from the hooks to the writer's thread."""
+"""RawStep: one verify step on its way from the hooks to the writer's process. Needs numpy alone."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.sglang.host import HostCopies
-from engine.sglang.laid import Laid
-from engine.sglang.verified import Ends, Verifying
+from engine.sglang.packed import Packed
 
 
 @dataclass(frozen=True)
-class TreeSource:
-    """The tree as its builder handed it out.
+class Layout:
+    """What one verify forward was laid out with, but for its arrays."""
 
-    ``eagle``: ``parent_list`` [requests, n] and ``selected`` [requests, rows - 1] in ``copies``; ``ngram``: ``mask``
-    uint8 [requests * rows * rows] on the host; ``chain``: each row continues the one before; ``links``: nothing better
-    than the links themselves is known.
+    graph: str  # "eager" or "replay"
+    captured_bs: int
+    rows: int  # a request
+    width: int | None  # that the backend believes in
+    max_extend_len: int | None
+    mask_capacity: int | None  # cells of the persistent buffer, on replay
+    max_context: int | None
+    pool_size: int | None
+    deterministic: bool | None
+    blind: bool = False  # whether the host knew no lengths: arrays were cut to a bound
+    padded: bool = False  # whether the arrays hold the rows of padded requests too
+
+
+def cells_of(layout: Layout, lengths: list[int]) -> int:
+    """Mask cells that either the rows sent or the width believed in may reach."""
+    widths = {layout.rows, layout.width or layout.rows}
+    return max(sum(width * (length + width) for length in lengths) for width in widths)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Where the tree is told.
+
+    ``eagle``: arrays ``parent_list`` [requests, n] and ``selected`` [requests, rows - 1]; ``ngram``: ``mask`` uint8
+    [requests * rows * rows]; ``chain``: each row continues the one before; ``links``: nothing better than the links
+    themselves is known.
     """
 
     kind: str
     topk: int | None = None
     mask: NDArray[Any] | None = None
-    copies: HostCopies = field(default_factory=HostCopies)
+
+
+@dataclass(frozen=True)
+class Ends:
+    """How the requests stand after a verification that emits by itself, in lists the host has anyway."""
+
+    emitted: tuple[tuple[int, ...], ...]
+    finished: tuple[bool, ...]
+    stops: tuple[int, ...]  # end-of-sequence tokens
 
 
 @dataclass(frozen=True)
@@ -33,7 +63,7 @@ class RawStep:
     """Everything of one step; arrays may be read after :meth:`wait`."""
 
     number: int
-    laid: Laid
+    laid: Layout
     rids: tuple[str, ...]
     greedy: bool | None
     vocab_size: int | None
@@ -41,56 +71,31 @@ class RawStep:
     topk: int | None
     page_size: int | None
     algorithm: str
-    copies: HostCopies
-    tree: TreeSource
+    tree: Tree
     ends: Ends | None
+    packs: list[Packed]
+    arriving: list[Any] = field(default_factory=list)  # copies under way, each with an ``event``
 
     def wait(self) -> None:
-        """Block until every array has arrived."""
-        for copies in (self.laid.copies, self.copies, self.tree.copies):
-            copies.wait()
+        """Block until every array has arrived; what was kept for that is let go."""
+        for copy in self.arriving:
+            copy.event.synchronize()
+        self.arriving.clear()
 
     @property
     def bytes(self) -> int:
         """Of all arrays."""
-        return self.laid.copies.bytes + self.copies.bytes + self.tree.copies.bytes
+        return sum(len(pack.data) for pack in self.packs)
+
+    @cached_property
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        return {name: array for pack in self.packs for name, array in pack.arrays().items()}
 
     def array(self, name: str) -> NDArray[Any] | None:
-        """An array of verification, else of the layout; None where it was not taken."""
-        for copies in (self.copies, self.laid.copies, self.tree.copies):
-            if name in copies.arrays:
-                found: NDArray[Any] = copies.arrays[name].numpy()
-                return found
-        return None
+        """An array by name; None where it was not taken."""
+        return self._arrays.get(name)
 
     def ints(self, name: str) -> NDArray[np.int64] | None:
         """The same as int64."""
         found = self.array(name)
         return None if found is None else found.astype(np.int64)
-
-
-def raw_step(
-    number: int, laid: Laid, step: Verifying, tree: TreeSource, ended: Ends | None
-) -> RawStep:
-    """Put together; keeps no tensor of the server's. A request whose name nothing tells gets one of its own for this
-    step, so that no check takes it for another's continuation.
-    """
-    unnamed = tuple(f"unnamed-{number}-{place}" for place in range(step.count))
-    named = next((n for n in (step.rids, laid.rids) if n and len(n) >= step.count), unnamed)
-    laid.spec_info, spec, logits = None, step.spec_info, step.logits
-    topk = getattr(spec, "topk", None)
-    page = getattr(getattr(step.batch, "tree_cache", None), "page_size", None)
-    return RawStep(
-        number=number,
-        laid=laid,
-        rids=named[: step.count],
-        greedy=step.greedy,
-        vocab_size=None if logits is None else int(logits.shape[-1]),
-        logits_dtype=None if logits is None else str(logits.dtype).removeprefix("torch."),
-        topk=topk if isinstance(topk, int) and topk > 0 else None,
-        page_size=page if isinstance(page, int) and page > 0 else None,
-        algorithm=type(spec).__name__,
-        copies=step.copies,
-        tree=tree,
-        ends=ended,
-    )

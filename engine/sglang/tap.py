@@ -14,9 +14,9 @@ from typing import Any
 from engine.sglang.control import Control
 from engine.sglang.host import HostCopies, NotCopied
 from engine.sglang.laid import Laid
-from engine.sglang.raw import RawStep, TreeSource, raw_step
+from engine.sglang.raw import Ends, RawStep, Tree
 from engine.sglang.ring import Ring
-from engine.sglang.verified import Ends, Verifying
+from engine.sglang.verified import Verifying, raw_step
 
 PENDING = 4  # layouts that may wait for their verification: a drafter's blocks are among them
 
@@ -48,14 +48,17 @@ class Tap:
     """State of one process."""
 
     ring: Ring = field(default_factory=Ring)
-    control: Control = field(default_factory=Control)  # replaced as a whole by the writer's thread
+    control: Control = field(default_factory=Control)  # replaced as a whole by the feeder's thread
     counts: Counts = field(default_factory=Counts)
     start: Callable[[Any], None] | None = (
         None  # called with the scheduler, or None where there is none
     )
     stop: Callable[[], None] | None = None  # ends the recording, once it has started
+    early: bool = False  # layouts are read at once: in this version nothing is watched between them and the end
     pending: deque[Laid] = field(default_factory=lambda: deque(maxlen=PENDING))
-    tree: TreeSource | None = None
+    tree: Tree | None = None
+    tree_copies: HostCopies | None = None
+    verifying: Verifying | None = None
     walk: HostCopies | None = None  # of the step's acceptance before stops cut it
     held: RawStep | None = None  # waits for the move of its KV rows
 
@@ -97,13 +100,22 @@ class Tap:
             self.counts.errors += 1
             self.counts.last_error = f"{type(error).__name__}: {error}"[:500]
 
+    def add_laid(self, laid: Laid) -> None:
+        """Keep the layout of a step that is about to run."""
+        if self.early:
+            laid.read().mark()
+        self.pending.append(laid)
+
+    def laid_of(self, spec_info: Any) -> Laid | None:
+        """The latest layout of a step."""
+        return next((laid for laid in reversed(self.pending) if laid.spec_info is spec_info), None)
+
     def take_laid(self, spec_info: Any) -> Laid | None:
         """The latest layout of a step, once; older ones are let go."""
-        for laid in reversed(self.pending):
-            if laid.spec_info is spec_info:
-                self.pending.clear()
-                return laid
-        return None
+        laid = self.laid_of(spec_info)
+        if laid is not None:
+            self.pending.clear()
+        return laid
 
     def release(self) -> None:
         """Hand over the step that waited for a move."""
@@ -111,13 +123,12 @@ class Tap:
         if held is not None:
             self.ring.put(held)
 
-    def finish(
-        self, step: Verifying, tree: TreeSource, ended: Ends | None, hold: bool = False
-    ) -> None:
+    def finish(self, step: Verifying, tree: Tree, ended: Ends | None, hold: bool = False) -> None:
         """Hand over a step, or hold it for its move; counts it."""
         self.release()
         number, self.counts.seen = self.counts.seen, self.counts.seen + 1
-        laid, self.tree, self.walk = self.take_laid(step.spec_info), None, None
+        more, laid = self.tree_copies or HostCopies(), self.take_laid(step.spec_info)
+        self.tree = self.tree_copies = self.verifying = self.walk = None
         if laid is None:
             self.counts.unmatched += 1
             self.counts.last_error = (
@@ -125,6 +136,6 @@ class Tap:
                 "verification, found none (another attention backend?)"
             )
             return
-        self.held = raw_step(number, laid, step, tree, ended)
+        self.held = raw_step(number, laid, step, tree, ended, more)
         if not hold:
             self.release()

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 
 from engine.sglang.host import HostCopies
-from engine.sglang.laid import host_lengths, rows_of
+from engine.sglang.laid import Laid, host_lengths, rows_of
+from engine.sglang.raw import Ends, RawStep, Tree
+from engine.sglang.top2 import top2
 
 
 @dataclass
@@ -22,20 +24,12 @@ class Verifying:
     rids: tuple[str, ...] | None  # None where the batch does not know its requests
     outputs_before: tuple[int, ...]  # tokens that each request had emitted
     greedy: bool | None
+    predicted: bool = False  # whether the predictions were taken already
     copies: HostCopies = field(default_factory=HostCopies)
 
 
-@dataclass(frozen=True)
-class Ends:
-    """How the requests stand after a verification that emits by itself, in lists the host has anyway."""
-
-    emitted: tuple[tuple[int, ...], ...]
-    finished: tuple[bool, ...]
-    stops: tuple[int, ...]  # end-of-sequence tokens
-
-
 def begin(spec_info: Any, batch: Any, logits_output: Any) -> Verifying:
-    """Before verification: links, tokens, places and lengths. Raises :class:`NotCopied`."""
+    """Before verification: note links, tokens, places and lengths. Raises :class:`NotCopied`."""
     requests = list(getattr(batch, "reqs", None) or ())
     logits = getattr(logits_output, "next_token_logits", None)
     greedy = getattr(getattr(batch, "sampling_info", None), "is_all_greedy", None)
@@ -50,7 +44,6 @@ def begin(spec_info: Any, batch: Any, logits_output: Any) -> Verifying:
     )
     _take_inputs(step)
     _take_prefix_slots(step)
-    step.copies.mark()
     return step
 
 
@@ -75,18 +68,13 @@ def _take_prefix_slots(step: Verifying) -> None:
         step.copies.take("prefix_slots", rows)
 
 
-def take_predictions(step: Verifying) -> None:
-    """What the target model prefers in each row: its two best tokens, and whether the row is finite."""
+def take_predictions(step: Verifying, copies: HostCopies) -> None:
+    """What the target model prefers in each row, once: its two best tokens and their logits."""
     rows = step.count * rows_of(step.spec_info)
-    if step.logits is None or len(step.logits) < rows:
+    if step.predicted or step.logits is None or len(step.logits) < rows:
         return
-    logits = step.logits[:rows]
-    step.copies.take("argmax", logits.argmax(dim=-1))
-    values, indices = logits.topk(2, dim=-1)
-    step.copies.take("top2_values", values.float())
-    step.copies.take("top2_ids", indices)
-    # NaN and +inf are largest; -inf alone is what grammars leave behind
-    step.copies.take("finite", torch.isfinite(values[:, 0]))
+    copies.take("top2", top2(step.logits[:rows]))
+    step.predicted = True
 
 
 def take_committed(step: Verifying, page_size: int | None) -> None:
@@ -112,4 +100,33 @@ def ends(step: Verifying) -> Ends:
         tuple(tuple(int(t) for t in request.output_ids[before:]) for request, before in pairs),
         tuple(bool(request.finished()) for request in requests),
         tuple(sorted(stops)),
+    )
+
+
+def raw_step(
+    number: int, laid: Laid, step: Verifying, tree: Tree, ended: Ends | None, more: HostCopies
+) -> RawStep:
+    """Put together; keeps no tensor of the server's beyond its copy. A request whose name nothing tells gets one of its
+    own for this step, so that no check takes it for another's continuation. ``more``: copies of the tree's builder.
+    """
+    unnamed = tuple(f"unnamed-{number}-{place}" for place in range(step.count))
+    named = next((n for n in (step.rids, laid.rids) if n and len(n) >= step.count), unnamed)
+    spec, logits = step.spec_info, step.logits
+    topk = getattr(spec, "topk", None)
+    page = getattr(getattr(step.batch, "tree_cache", None), "page_size", None)
+    parts = (laid.copies, more, step.copies)
+    return RawStep(
+        number=number,
+        laid=laid.layout,
+        rids=named[: step.count],
+        greedy=step.greedy,
+        vocab_size=None if logits is None else int(logits.shape[-1]),
+        logits_dtype=None if logits is None else str(logits.dtype).removeprefix("torch."),
+        topk=topk if isinstance(topk, int) and topk > 0 else None,
+        page_size=page if isinstance(page, int) and page > 0 else None,
+        algorithm=type(spec).__name__,
+        tree=tree,
+        ends=ended,
+        packs=[pack for part in parts for pack in part.packs],
+        arriving=[copy for part in parts for copy in part.arriving],
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.sglang.laid import Laid, cells_of
+from engine.sglang.raw import Layout, cells_of
 
 
 @pytest.mark.parametrize(
@@ -20,5 +20,5 @@ from engine.sglang.laid import Laid, cells_of
     ],
 )
 def test_cells(rows: int, width: int | None, cells: int) -> None:
-    laid = Laid(None, "eager", 2, rows, width, None, None, None, None, None)
+    laid = Layout("eager", 2, rows, width, None, None, None, None, None)
     assert cells_of(laid, [4, 0]) == cells

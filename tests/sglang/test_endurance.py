@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -16,10 +17,9 @@ import pytest
 
 from engine.sglang.assemble import Origin
 from engine.sglang.control import Control, ControlError, control_from, read_control
-from engine.sglang.recorder import Recorder
+from engine.sglang.recorder import Recorder, Report
 from engine.sglang.ring import Ring
 from engine.sglang.sink import Format, Sink, free_place
-from engine.sglang.tap import Tap
 from engine.step import VerifyStep
 from engine.trace import TraceFormatError, TraceHeader, open_trace
 from tests.factories import example_step
@@ -75,7 +75,9 @@ def test_a_full_ring_drops_the_new_step_and_counts() -> None:
     ring = Ring(max_steps=2)
     assert [ring.put(worked_raw(n)) for n in range(4)] == [True, True, False, False]
     assert ring.dropped == 2
-    assert [ring.take(0).number, ring.take(0).number, ring.take(0)] == [0, 1, None]
+    assert [step.number for step in ring.take()] == [0]
+    assert [step.number for step in ring.take(5)] == [1]
+    assert ring.take() == []
     assert ring.put(worked_raw(9))
 
 
@@ -102,16 +104,12 @@ class FullDisk:
         pass
 
 
-def recorded(folder: Path, sink: FullDisk, count: int, control: str | None = None) -> Recorder:
-    if control:
-        (folder / "control.json").write_text(control)
-    tap = Tap(ring=Ring())
-    recorder = Recorder(tap, sink, Origin(), folder, {})
+def recorded(folder: Path, sink: FullDisk, count: int, control: str = "{}") -> Recorder:
+    recorder = Recorder(sink, Origin(), folder, {})
+    recorder.renew(Report(control_from(json.loads(control), "control")))
     for number in range(count):
-        tap.ring.put(worked_raw(number, broken=number == 3))
-    recorder.start()
-    recorder.stop()
-    assert not len(tap.ring)
+        recorder.handle(worked_raw(number, broken=number == 3))
+    recorder.close("over")
     return recorder
 
 
@@ -135,14 +133,9 @@ def test_only_failures_with_what_came_before(tmp_path: Path) -> None:
 
 def test_a_step_that_cannot_be_a_record_is_counted(tmp_path: Path) -> None:
     sink = FullDisk(room=100)
-    tap = Tap()
-    recorder = Recorder(tap, sink, Origin(), tmp_path, {})
-    raw = worked_raw(0)
-    del raw.copies.arrays["draft_token"]
-    tap.ring.put(raw)
-    tap.ring.put(worked_raw(1))
-    recorder.start()
-    recorder.stop()
+    recorder = Recorder(sink, Origin(), tmp_path, {})
+    recorder.handle(worked_raw(0, without="draft_token"))
+    recorder.handle(worked_raw(1))
     assert [step.step for step in sink.steps] == [1]
     assert recorder.counts.not_assembled == 1
     assert "draft_token: expected 4 entries, found none" in recorder.counts.last_error

@@ -1,14 +1,16 @@
-"""Copies from a device, with stand-ins for the tensor, its stream and its events: what is called, and what is not."""
+"""Copies from a device, with stand-ins for tensors, stream and events: what is called, and what is not."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from engine.sglang import host
 from engine.sglang.host import HostCopies, NotCopied, capturing
+from engine.sglang.packed import Packed
 
 
 class OnDevice:
@@ -16,31 +18,36 @@ class OnDevice:
 
     is_cuda, shape, dtype = True, (3,), torch.int64
 
-    def __init__(self) -> None:
-        self.calls: list[Any] = []
-
     def numel(self) -> int:
         return 3
 
     def element_size(self) -> int:
         return 8
 
-    def detach(self) -> OnDevice:
+    def reshape(self, *shape: int) -> OnDevice:
         return self
 
-    def record_stream(self, stream: Any) -> None:
-        self.calls.append(("stream", stream))
+    def view(self, dtype: torch.dtype) -> OnDevice:
+        assert dtype == torch.uint8
+        return self
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"{name} would wait for the device")
 
 
-class Target:
+class Block(OnDevice):
+    shape = (48,)
+
+
+class Pinned:
     def __init__(self, calls: list[Any]):
         self.calls = calls
 
     def copy_(self, source: Any, non_blocking: bool = False) -> None:
-        self.calls.append(("copy", source, non_blocking))
+        self.calls.append(("copy", type(source).__name__, non_blocking))
+
+    def numpy(self) -> Any:
+        return np.arange(6).view(np.uint8)
 
 
 class Event:
@@ -61,53 +68,100 @@ class Event:
 def device(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     calls: list[Any] = []
 
-    def empty(shape: Any, dtype: Any, pin_memory: bool) -> Target:
-        calls.append(("empty", tuple(shape), pin_memory))
-        return Target(calls)
+    def empty(shape: Any, dtype: Any, pin_memory: bool) -> Pinned:
+        calls.append(("empty", tuple(shape), dtype, pin_memory))
+        return Pinned(calls)
+
+    def cat(parts: list[Any]) -> Block:
+        calls.append(("cat", len(parts)))
+        return Block()
 
     monkeypatch.setattr(host.torch, "empty", empty)
+    monkeypatch.setattr(host.torch, "cat", cat)
     monkeypatch.setattr(host.torch.cuda, "Event", Event)
-    monkeypatch.setattr(host.torch.cuda, "current_stream", lambda: "stream 7")
     Event.made = []
     return calls
 
 
-def test_a_copy_is_asynchronous_into_pinned_memory_and_nobody_waits(device: list[Any]) -> None:
+def test_a_group_is_one_copy_into_pinned_memory_and_nobody_waits(device: list[Any]) -> None:
     copies, source = HostCopies(), OnDevice()
     copies.take("a", source)  # type: ignore[arg-type]
     copies.take("b", source)  # type: ignore[arg-type]
+    assert not device  # nothing is launched before the mark
     copies.mark()
-    copies.mark()  # nothing since: no further event
-    assert device[:2] == [("empty", (3,), True), ("copy", source, True)]
-    assert source.calls == [("stream", "stream 7")] * 2
+    copies.mark()  # nothing since: no further copy
+    assert device == [("cat", 2), ("empty", (48,), torch.uint8, True), ("copy", "Block", True)]
     assert [event.calls for event in Event.made] == [["blocking=True", "record"]]
-    copies.wait()
-    assert Event.made[0].calls[-1] == "synchronize"
+    assert copies.arriving[0].sources[:2] == [source, source]  # kept until they have arrived
+    (pack,) = copies.packs
+    assert {name: array.tolist() for name, array in pack.arrays().items()} == {
+        "a": [0, 1, 2],
+        "b": [3, 4, 5],
+    }
 
 
 def test_copies_of_an_earlier_hook_are_waited_for_too(device: list[Any]) -> None:
     first, second = HostCopies(), HostCopies()
-    for copies in (first, second):
-        copies.take("a", OnDevice())  # type: ignore[arg-type]
+    for name, copies in (("a", first), ("b", second)):
+        copies.take(name, OnDevice())  # type: ignore[arg-type]
         copies.mark()
+    first.take("c", OnDevice())  # type: ignore[arg-type]
     second.join(first)
-    second.wait()
-    assert [event.calls[-1] for event in Event.made] == ["synchronize"] * 2
+    assert len(second.arriving) == len(second.packs) == 2
+    second.mark()
+    assert [copy.event for copy in second.arriving] == [Event.made[1], Event.made[0], Event.made[2]]
 
 
 def test_on_the_host_it_is_a_copy_at_once() -> None:
     copies, source = HostCopies(), torch.tensor([1, 2])
     copies.take("a", source)
+    copies.take("b", torch.tensor([[True, False]]))
+    copies.take("c", torch.tensor(5, dtype=torch.int32))
+    copies.take("d", None)
     source += 1
     copies.mark()
-    assert copies.arrays["a"].tolist() == [1, 2]
-    assert not copies.ready
+    (pack,) = copies.packs
+    found = {name: array.tolist() for name, array in pack.arrays().items()}
+    assert found == {"a": [1, 2], "b": [[True, False]], "c": 5}
+    assert not copies.arriving
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_device_tensor_as_it_stood_at_the_mark() -> None:
+    copies = HostCopies()
+    source = torch.arange(12, device="cuda").reshape(3, 4)
+    copies.take("strided", source[:, 1:3])
+    copies.take("bool", source[0] > 1)
+    copies.take("float", source[1].float())
+    copies.take("cpu", torch.tensor([7]))
+    copies.mark()
+    source.zero_()  # later in the stream
+    for copy in copies.arriving:
+        copy.event.synchronize()
+    found = {n: a.tolist() for pack in copies.packs for n, a in pack.arrays().items()}
+    assert found == {
+        "strided": [[1, 2], [5, 6], [9, 10]],
+        "bool": [False, False, True, True],
+        "float": [4.0, 5.0, 6.0, 7.0],
+        "cpu": [7],
+    }
+
+
+def test_a_block_that_is_too_short_is_told_by_name() -> None:
+    pack = Packed((("a", "int64", (1,)), ("mask", "uint8", (2, 3))), np.zeros(12, np.uint8))
+    with pytest.raises(ValueError, match="mask: expected 6 bytes from 8 on, found 4"):
+        pack.arrays()
 
 
 def test_a_large_array_is_left_out_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "MAX_ARRAY_BYTES", 8)
     with pytest.raises(NotCopied, match="mask: expected at most 8 bytes, found 16"):
         HostCopies().take("mask", torch.tensor([1, 2]))
+
+
+def test_numbers_that_numpy_does_not_know_are_left_out_by_name() -> None:
+    with pytest.raises(NotCopied, match=r"scales: expected numbers .* found torch\.bfloat16"):
+        HostCopies().take("scales", torch.zeros(2, dtype=torch.bfloat16))
 
 
 def test_capture_is_asked_of_tensors_on_a_device_alone(monkeypatch: pytest.MonkeyPatch) -> None:

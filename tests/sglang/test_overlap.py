@@ -157,7 +157,7 @@ def test_an_algorithm_from_outside_is_watched_where_it_is_named(
 
 
 def test_lengths_that_only_the_device_knows(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arrays are cut in the writer's thread; one that did not fit is left out rather than shown short."""
+    """Arrays are cut by the writer; one that did not fit is left out rather than shown short."""
     server = serve()
     batches = [worked.batch(), worked.batch()]
     for batch, room in zip(batches, (1 << 20, 30), strict=True):

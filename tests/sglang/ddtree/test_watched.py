@@ -57,12 +57,7 @@ WANTED = {
 
 
 def recorded(tap: Tap) -> list[VerifyStep]:
-    steps = []
-    while len(tap.ring):
-        raw = tap.ring.take(0.0)
-        assert raw is not None
-        steps.append(assemble(raw, Origin()))
-    return steps
+    return [assemble(raw, Origin()) for raw in tap.ring.take(len(tap.ring))]
 
 
 @pytest.mark.parametrize("graph", [False, True])

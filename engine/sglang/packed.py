@@ -1,0 +1,34 @@
+"""Packed: arrays of one step, one after the other in one block of bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Entry = tuple[str, str, tuple[int, ...]]  # name, dtype as numpy spells it, shape
+
+
+@dataclass(frozen=True)
+class Packed:
+    """``data`` uint8: the entries in order, without gaps. It may still be on its way; see ``RawStep.wait``."""
+
+    entries: tuple[Entry, ...]
+    data: NDArray[np.uint8]
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """By name: views where they are aligned. Raises ``ValueError`` where the block is too short."""
+        found: dict[str, NDArray[Any]] = {}
+        start = 0
+        for name, spelled, shape in self.entries:
+            dtype = np.dtype(spelled)
+            end = start + dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+            if end > len(self.data):
+                raise ValueError(
+                    f"{name}: expected {end - start} bytes from {start} on, found {len(self.data) - start}"
+                )
+            found[name] = self.data[start:end].view(dtype).reshape(shape)
+            start = end
+        return found

@@ -1,0 +1,119 @@
+"""The thread in the server and the writer's process: what is passed on, and what the loss of either does."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.sglang.assemble import Origin
+from engine.sglang.control import Control
+from engine.sglang.feeder import LOST, Feeder
+from engine.sglang.raw import RawStep
+from engine.sglang.sink import Format
+from engine.sglang.tap import Tap
+from engine.sglang.writer import ENDED, Opening
+from engine.trace import TraceHeader, open_trace
+from tests.sglang.raw_steps import worked_raw
+
+PATIENCE = 20.0
+
+
+@pytest.fixture
+def tap(tmp_path: Path) -> Iterator[Tap]:
+    tap = Tap()
+    yield tap
+    if tap.stop is not None:
+        tap.stop()
+
+
+def started(tap: Tap, folder: Path, group: str = "") -> Feeder:
+    origin = Origin(version="1", rank=2, world_size=4, group=group)
+    opening = Opening(
+        folder, "rank2", TraceHeader(), Format.JSONL, 1 << 20, origin, folder, {"process": 5}
+    )
+    feeder = Feeder(tap, opening)
+    feeder.start()
+    tap.stop = feeder.stop
+    return feeder
+
+
+def health(folder: Path, name: str = "health.rank2.json") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / name).read_text())
+    return found
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < end, "it never came true"
+        time.sleep(0.02)
+
+
+def test_steps_arrive_in_order_and_the_counts_of_both_sides_are_told(
+    tap: Tap, tmp_path: Path
+) -> None:
+    feeder = started(tap, tmp_path, group="dp1")
+    tap.counts.seen, tap.counts.errors, tap.ring.dropped = 9, 2, 3
+    for number in range(300):
+        assert tap.ring.put(worked_raw(number))
+    feeder.stop()
+    assert [step.step for step in open_trace(tmp_path)] == list(range(300))
+    found = health(tmp_path, "health.dp1-rank2.json")
+    assert (found["state"], found["process"]) == (ENDED, 5)
+    assert found["writer"] not in (os.getpid(), None)
+    assert (found["steps"]["seen"], found["steps"]["written"]) == (9, 300)
+    assert (found["steps"]["dropped"], found["hook_errors"]) == (3, 2)
+
+
+def test_the_control_file_reaches_the_hooks_and_the_writer(tap: Tap, tmp_path: Path) -> None:
+    (tmp_path / "control.json").write_text('{"only_failures": true, "every": 3}')
+    started(tap, tmp_path)
+    assert tap.control == Control(only_failures=True, every=3)
+    for number in range(5):
+        tap.ring.put(worked_raw(number, broken=number == 3))
+    wait_until(lambda: (tmp_path / "health.rank2.json").exists())
+    wait_until(lambda: health(tmp_path)["steps"]["with_fault"] == 1)
+    assert [step.step for step in open_trace(tmp_path)] == [3]
+    (tmp_path / "control.json").write_text('{"evry": 3}')
+    wait_until(lambda: "found 'evry'" in (health(tmp_path)["control_problem"] or ""))
+    assert tap.control.every == 3
+
+
+def test_a_writer_that_is_killed_stops_the_recording_and_says_so(tap: Tap, tmp_path: Path) -> None:
+    started(tap, tmp_path)
+    tap.ring.put(worked_raw(0))
+    wait_until(lambda: (tmp_path / "health.rank2.json").exists())
+    wait_until(lambda: any(p.stat().st_size for p in tmp_path.glob("rank2.*.jsonl")))
+    os.kill(health(tmp_path)["writer"], signal.SIGKILL)
+    wait_until(lambda: health(tmp_path)["state"].startswith(LOST))
+    for number in range(1, 50):
+        tap.ring.put(worked_raw(number))
+    wait_until(lambda: not len(tap.ring))  # still emptied
+    assert [step.step for step in open_trace(tmp_path)] == [0]
+
+
+def test_a_step_whose_copies_fail_is_dropped_alone(tap: Tap, tmp_path: Path) -> None:
+    class Failed:
+        class event:
+            @staticmethod
+            def synchronize() -> None:
+                raise RuntimeError("CUDA error: an illegal memory access")
+
+    feeder = started(tap, tmp_path)
+    steps: list[RawStep] = [worked_raw(number) for number in range(3)]
+    steps[1] = replace(steps[1], arriving=[Failed()])
+    for step in steps:
+        tap.ring.put(step)
+    feeder.stop()
+    assert [step.step for step in open_trace(tmp_path)] == [0, 2]
+    found = health(tmp_path)
+    assert found["steps"]["dropped"] == 1
+    assert "illegal memory access" in found["last_error"]

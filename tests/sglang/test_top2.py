@@ -1,0 +1,95 @@
+"""The two best tokens of a row: against a sort, ties by the lower token; the kernel on the interpreter or a GPU."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.sglang.top2 import BLOCK, top2, top2_torch
+
+DEVICES = [
+    "cpu",
+    pytest.param(
+        "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+    ),
+]
+
+
+def sorted_two(row: list[float]) -> list[float]:
+    """Tokens by logit, then by number."""
+    order = sorted(range(len(row)), key=lambda token: (-row[token], token))
+    return [order[0], order[1], row[order[0]], row[order[1]]]
+
+
+def told(found: torch.Tensor) -> list[list[float]]:
+    cells = found.cpu().numpy()
+    values = np.ascontiguousarray(cells[:, 2:]).view(np.float32)
+    return [[*map(float, own), *map(float, v)] for own, v in zip(cells[:, :2], values, strict=True)]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@given(
+    st.integers(2, 40).flatmap(
+        lambda width: st.lists(
+            st.lists(st.integers(-3, 3), min_size=width, max_size=width), min_size=1, max_size=4
+        )
+    )
+)
+def test_against_a_sort_with_ties(device: str, rows: list[list[int]]) -> None:
+    logits = torch.tensor(rows, dtype=torch.bfloat16, device=device)
+    assert told(top2(logits)) == [sorted_two([float(x) for x in row]) for row in rows]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_row_with_nan_names_it_and_one_of_minus_infinity_is_that(device: str) -> None:
+    logits = torch.zeros(3, 5, device=device)
+    logits[0, 3], logits[1], logits[2, 2] = torch.nan, -torch.inf, torch.inf
+    found = told(top2(logits))
+    assert found[0][0] == 3
+    assert np.isnan(found[0][2])
+    assert found[1][2] == -np.inf
+    assert found[2][:3] == [2, 0, np.inf]
+
+
+def kernel_rows(logits: torch.Tensor, block: int) -> torch.Tensor:
+    """The kernel itself: on a GPU, else on the interpreter."""
+    if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
+        pytest.skip("no CUDA device, and TRITON_INTERPRET is not 1")
+    triton = pytest.importorskip("triton")
+    from engine.sglang.top2_kernel import top2_rows
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    rows = logits.to(device)
+    found = torch.empty(len(rows), 4, dtype=torch.int32, device=device)
+    triton.jit(top2_rows)[(len(rows),)](rows, found, rows.stride(0), rows.shape[1], block)
+    return found.cpu()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("vocab", [2, 15, 16, 17, 50, 64])
+def test_the_kernel_equals_its_twin(dtype: torch.dtype, vocab: int) -> None:
+    generator = torch.Generator().manual_seed(vocab)
+    logits = torch.randint(-4, 4, (6, vocab), generator=generator).to(dtype)
+    assert torch.equal(kernel_rows(logits, 16), top2_torch(logits))
+
+
+def test_the_kernel_on_nan_and_strided_rows() -> None:
+    wide = torch.randn(4, 70, generator=torch.Generator().manual_seed(1))
+    rows = wide[:, :33]
+    assert torch.equal(kernel_rows(rows, 16), top2_torch(rows.contiguous()))
+    broken = rows.clone()
+    broken[2, 20], broken[2, 31] = torch.nan, torch.nan
+    found = told(kernel_rows(broken, 16))
+    assert found[2][0] == 20
+    assert np.isnan(found[2][2])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_vocabulary_of_many_blocks() -> None:
+    logits = torch.randn(17, 9 * BLOCK + 5, device="cuda").bfloat16()
+    assert torch.equal(top2(logits).cpu(), top2_torch(logits).cpu())
