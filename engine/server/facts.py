@@ -102,13 +102,18 @@ def read_metrics(client: Client) -> tuple[tuple[str, float], ...]:
 
 
 def read_settings(client: Client) -> tuple[tuple[str, str], ...]:
-    """Under the new path, else under the old one; none where there is neither."""
+    """What matters here of :func:`read_info`."""
+    return settings_of(read_info(client))
+
+
+def read_info(client: Client) -> Any:
+    """``/server_info`` as it is, else what the old path says; None where there is neither. May hold secrets."""
     for path in ("/server_info", "/get_server_info"):
         try:
-            return settings_of(client.parsed(path, client.get(path, timeout=10)))
+            return client.parsed(path, client.get(path, timeout=10))
         except ServerError:
             continue
-    return ()
+    return None
 
 
 def _first(meta: dict[str, Any], names: tuple[str, ...]) -> Any:

@@ -95,7 +95,7 @@ def run_trial(
     report: Report = lambda words, share: None,
 ) -> Trial:
     """Ask a server that is ready. Raises ``ServerError`` for an answer that is none."""
-    model = _model(client)
+    model = model_of(client)
     total, asked = TIMES * len(prompts), []
     for number, prompt in enumerate(prompts):
         answers = []
@@ -130,7 +130,7 @@ def ask(
         "max_tokens": max_tokens,
     }
     found = client.post("/v1/chat/completions", body)
-    return _chatted(client, found, time.perf_counter() - started)
+    return chatted(client, found, time.perf_counter() - started)
 
 
 def compared(prompt: str, answers: Sequence[Answer]) -> Asked:
@@ -151,7 +151,7 @@ def first_difference(left: Sequence[Any], right: Sequence[Any]) -> int | None:
     return min(len(left), len(right)) if len(left) != len(right) else None
 
 
-def _model(client: Client) -> str | None:
+def model_of(client: Client) -> str | None:
     """The first model that the server names; None where it names none."""
     try:
         found = client.parsed("/v1/models", client.get("/v1/models", timeout=10))
@@ -179,7 +179,8 @@ def generated(client: Client, found: Any, seconds: float) -> Answer:
     return Answer(text, seconds, tokens, ids, _word(finish), speculation_of(meta, tokens))
 
 
-def _chatted(client: Client, found: Any, seconds: float) -> Answer:
+def chatted(client: Client, found: Any, seconds: float) -> Answer:
+    """What ``/v1/chat/completions`` answered. Raises ``ServerError`` for an answer without text."""
     choices = found.get("choices") if isinstance(found, dict) else None
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, dict) else None

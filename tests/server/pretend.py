@@ -41,6 +41,10 @@ class Behaviour:
     delay: float = 0.0  # seconds before an answer
     key: str | None = None  # that it asks for
     asked: list[dict[str, Any]] = field(default_factory=list)
+    dies_after: int | None = None  # answers: it hangs up on every later request
+    in_flight: int = 0
+    most_in_flight: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 def _answer(behaviour: Behaviour, path: str, body: dict[str, Any]) -> Any:
@@ -65,6 +69,7 @@ class Quiet(ThreadingHTTPServer):
     """Says nothing about clients that hang up."""
 
     daemon_threads = True
+    request_queue_size = 64
 
     def handle_error(self, *_: object) -> None:
         pass
@@ -92,8 +97,19 @@ def serve(behaviour: Behaviour) -> Iterator[str]:
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            with behaviour.lock:
+                found = _answer(behaviour, self.path, body)
+                dead = behaviour.dies_after is not None
+                dead = dead and len(behaviour.asked) > behaviour.dies_after
+                behaviour.in_flight += 1
+                behaviour.most_in_flight = max(behaviour.most_in_flight, behaviour.in_flight)
+            if dead:
+                self.close_connection = True
+                return
             time.sleep(behaviour.delay)
-            self._send(json.dumps(_answer(behaviour, self.path, body)).encode())
+            with behaviour.lock:
+                behaviour.in_flight -= 1
+            self._send(json.dumps(found).encode())
 
         def _send(self, data: bytes, status: int = 200) -> None:
             if behaviour.key and self.headers["Authorization"] != f"Bearer {behaviour.key}":

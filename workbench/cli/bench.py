@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from workbench.cli.bench_gpu import gpu
+from workbench.cli.bench_servers import servers
 from workbench.cli.device import Device, Dtype, DtypeOption, load
 from workbench.cli.failures import one_line_errors
 
 if TYPE_CHECKING:
     from engine.checks.synthetic import Shape
 
-commands = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
+commands = typer.Typer(help="Measure here and now.", no_args_is_help=True)
 AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of Markdown.")]
 MIB = 1 << 20
 TIMED = "import sys; from workbench.cli.bench import timed_check; timed_check(sys.argv[1])"
@@ -37,6 +38,7 @@ class Layout(StrEnum):
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     commands.command()(gpu)
+    commands.command()(servers)
     app.add_typer(commands, name="bench")
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from workbench.cli.failures import one_line_errors
+from workbench.cli.key import key_in
 from workbench.cli.text import json_line, printable
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def server(
         from engine.server.trial import PROMPTS, Endpoint, run_trial
         from workbench.cli.progress import shown
 
-        client = Client(address_of(url), timeout=timeout, key=_key(key_env))
+        client = Client(address_of(url), timeout=timeout, key=key_in(key_env))
         with shown() as progress:
             waited = wait_ready(
                 client,
@@ -71,18 +71,6 @@ def server(
     print(json_line(trial.to_json()) if as_json else "\n".join(lines_of(trial)))
     sys.stdout.flush()
     raise typer.Exit(0 if trial.same else DIFFERS)
-
-
-def _key(name: str | None) -> str | None:
-    """From the environment: what stands on a command line is seen by everybody."""
-    if name is None:
-        return None
-    found = os.environ.get(name)
-    if not found:
-        raise ValueError(
-            f"--key-env: expected a variable that holds the key, found none named {name!r}"
-        )
-    return found
 
 
 def lines_of(trial: Trial) -> list[str]:
