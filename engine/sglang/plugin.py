@@ -5,7 +5,7 @@
 
 Further settings: ``DDTREE_TRACE_FORMAT`` (auto, jsonl, arrow), ``DDTREE_TRACE_MAX_BYTES`` (of all parts of a rank),
 ``DDTREE_TRACE_HOOKS`` (``module.Class.verify``, comma-separated: verifications of algorithms from outside that take
-``batch`` and ``logits_output``, or the arguments of ``eagle_sample``).
+``batch`` and ``logits_output``, or the arguments of ``eagle_sample``). ``DDTREE_TIMES``: :mod:`engine.sglang.times`.
 """
 
 from __future__ import annotations
@@ -15,18 +15,25 @@ import sys
 from pathlib import Path
 from typing import Any
 
-DIRECTORY = "DDTREE_TRACE_DIR"
+DIRECTORY, TIMES = "DDTREE_TRACE_DIR", "DDTREE_TIMES"
 SCHEDULER = "sglang.srt.managers.scheduler"
 
 
 def register() -> None:
     """Called by SGLang in each of its processes; does nothing but in schedulers, and nothing unless asked to."""
-    if os.environ.get(DIRECTORY) and SCHEDULER in sys.modules:
-        from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+    asked = {name for name in (DIRECTORY, TIMES) if os.environ.get(name)}
+    if not asked or SCHEDULER not in sys.modules:
+        return
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
+    def hook_on(path: str, hook: Any) -> None:
+        HookRegistry.register(path, hook, HookType.AROUND)
+
+    if TIMES in asked:
+        from engine.sglang.times import watch
+
+        watch(hook_on, dict(os.environ))
+    if DIRECTORY in asked:
         from engine.sglang.attach import attach
-
-        def hook_on(path: str, hook: Any) -> None:
-            HookRegistry.register(path, hook, HookType.AROUND)
 
         attach(Path(os.environ[DIRECTORY]), hook_on, dict(os.environ))
