@@ -16,12 +16,16 @@ from workbench.glossary import explain
 from workbench.run_form import DRAFTER_HELP, DTYPE_HELP, MODEL_HELP, NO_FAULT, devices, fault_label
 
 WORDS = (
-    "{budget}, {width} (budget + 1), {topk} and {traces} (a folder for the tap) are filled in; the word {eager} "
-    "becomes the words for no graphs, and nothing with graphs"
+    "{budget}, {width} (budget + 1), {topk}, {port} (of the URL) and {traces} (a folder for the tap) are filled in; "
+    "the word {eager} becomes the words for no graphs, and nothing with graphs"
 )
-LAUNCH = "python -m sglang.launch_server --model-path MODEL --port 30000"
+LAUNCH = "python -m sglang.launch_server --model-path MODEL --port {port}"
+AHEAD = (
+    "while others are asked; each needs its memory, may slow what is timed, and listens on a port after that of the "
+    "URL, so both commands must name {port}"
+)
 COMMAND = (
-    f"{LAUNCH} --speculative-algorithm DDTREE --speculative-num-draft-tokens {{width}} "
+    LAUNCH + " --speculative-algorithm DDTREE --speculative-num-draft-tokens {width} "
     "--speculative-eagle-topk {topk} {eager}"
 )
 
@@ -136,7 +140,7 @@ def draw_server(given: ServerSubject | None) -> ServerSubject:
         key="lab server block size",
         help=explain("block size"),
     )
-    with st.expander("words for no graphs, environment, patience"):
+    with st.expander("words for no graphs, environment, patience, loading ahead"):
         eager = st.text_input(
             "words for no graphs", shlex.join(base.eager_words), key="lab eager words"
         )
@@ -147,7 +151,7 @@ def draw_server(given: ServerSubject | None) -> ServerSubject:
             height=70,
             help="filled in like the command, for instance DDTREE_TRACE_DIR={traces}; an export leaves the values out",
         )
-        one, two, three = st.columns(3)
+        one, two, three, four = st.columns(4)
         patience = one.number_input(
             "seconds until ready", 1.0, 86_400.0, float(base.patience), key="lab patience"
         )
@@ -163,6 +167,14 @@ def draw_server(given: ServerSubject | None) -> ServerSubject:
             key="lab tie",
             help="tokens that lie closer are a near-tie: rounding alone may choose between them",
         )
+        ahead = four.number_input(
+            "servers that load ahead",
+            0,
+            max(64, base.ahead),
+            base.ahead,
+            key="lab ahead",
+            help=AHEAD,
+        )
     return ServerSubject(
         command=lab_values.command("command", command),
         plain_command=lab_values.command("command without speculation", plain),
@@ -171,6 +183,7 @@ def draw_server(given: ServerSubject | None) -> ServerSubject:
         eager_words=lab_values.command("words for no graphs", eager),
         environment=lab_values.environment(environment),
         patience=float(patience),
+        ahead=int(ahead),
         timeout=float(timeout),
         tie=float(tie),
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Generic, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from engine.isolate.cell import Cell
 from engine.isolate.experiment import Experiment, LocalSubject, ServerSubject
@@ -37,10 +39,16 @@ class Codec(Generic[T]):
             said = f"expected {problem.expected}, found {problem.found}"
             raise ValueError(f"{where}: {said}") from None
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
+            first = _telling(error.errors(include_url=False))
             field = ".".join(str(part) for part in first["loc"]) or "the whole"
             found = repr(first["input"])[:60]
             raise ValueError(f"{where}: {field}: {first['msg']}, found {found}") from None
+
+
+def _telling(errors: list[ErrorDetails]) -> ErrorDetails:
+    """The first; where a subject is none of its kinds, of the kind that it comes closest to."""
+    kinds = Counter(error["loc"][:2] for error in errors)
+    return min(errors, key=lambda e: kinds[e["loc"][:2]] if e["loc"][:1] == ("subject",) else 0)
 
 
 RECORDS: tuple[Any, ...] = (

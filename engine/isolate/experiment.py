@@ -30,10 +30,13 @@ class ServerSubject:
 
     ``command`` and ``plain_command`` are words of a command line; ``plain_command``: the same model without
     speculation. What stands in braces is filled in: ``{budget}``, ``{width}`` (budget + 1), ``{topk}`` (the budget
-    where there is no cap), ``{port}`` of the address, and ``{traces}``, a folder for the tap, one a server; the word
-    ``{eager}`` becomes ``eager_words`` without graphs and nothing with them. One plain server serves all cells: it
-    knows ``{port}``, ``{traces}`` and ``{eager}`` (without graphs only where no cell has them), and lacks the variables
-    that name others.
+    where there is no cap), ``{port}`` that it is to listen on, and ``{traces}``, a folder for the tap, one a server;
+    the word ``{eager}`` becomes ``eager_words`` without graphs and nothing with them. One plain server serves all
+    cells: it knows ``{port}``, ``{traces}`` and ``{eager}`` (without graphs only where no cell has them), and lacks the
+    variables that name others.
+
+    ``ahead``: servers that load while another is asked. They listen on the ports that follow that of ``url``, so both
+    commands must name ``{port}``.
     """
 
     command: tuple[str, ...]
@@ -43,6 +46,7 @@ class ServerSubject:
     eager_words: tuple[str, ...] = ("--disable-cuda-graph",)
     environment: tuple[tuple[str, str], ...] = ()  # filled in like the command
     patience: float = 900.0  # seconds until it must be ready
+    ahead: int = 0
     timeout: float = 300.0  # seconds of one answer
     tie: float = 0.5  # log-probabilities that lie closer are a near-tie
 
@@ -50,6 +54,12 @@ class ServerSubject:
         for name in ("command", "plain_command"):
             if not getattr(self, name):
                 raise ValueError(f"{name}: expected the words of a command line, found none")
+        if self.ahead < 0:
+            raise ValueError(f"ahead: expected at least 0, found {self.ahead}")
+        for name in ("command", "plain_command") if self.ahead else ():
+            if not any("{port}" in word for word in getattr(self, name)):
+                why = "since servers that load ahead have ports of their own"
+                raise ValueError(f"{name}: expected {{port}}, {why}, found it nowhere")
 
 
 @dataclass(frozen=True)

@@ -51,12 +51,16 @@ class Guarded:
                 self.over = not data
                 self._take(data)
 
+    def release(self) -> None:
+        """Have it ended, without waiting for that. A second call does nothing."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
     def end(self) -> None:
         """Have it ended; its session is empty when this returns. A second call does nothing."""
-        assert self._process.stdin is not None
         assert self._process.stdout is not None
-        if not self._process.stdin.closed:
-            self._process.stdin.close()
+        self.release()
+        if not self._process.stdout.closed:
             self.listen(self._grace + guard.AFTER_KILL + MARGIN)
             if self.pid is not None and self.status is None:  # somebody has killed the guard
                 guard.end_session(self.pid, 0.0)

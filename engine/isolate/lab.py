@@ -55,6 +55,7 @@ def run_lab(
         return
     began, measured = time.monotonic(), 0
     with store.measuring(), closing(make(store.experiment, store.traces)) as subject:
+        subject.expect(left)
         for number, cell in enumerate(left):
             each = (time.monotonic() - began) / measured if measured else None
             rest = each * (len(left) - number) if each is not None else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -53,6 +53,9 @@ class LocalMeasure:
                 settings_of(matrix, subject, cell)
             except ValueError as error:
                 raise ValueError(f"cell {cell.key}: {error}") from None
+
+    def expect(self, cells: Sequence[Cell]) -> None:
+        """Nothing is begun ahead."""
 
     def measure(self, cell: Cell, report: Report) -> Measured:
         """One cell; what the engine raises is its error."""

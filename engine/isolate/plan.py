@@ -22,9 +22,11 @@ class Plan:
     server_starts: int  # 0 for the local engine
     seconds: float | None  # None: nothing that it could be told from
     basis: str  # what the seconds rest on, or why there are none
+    ahead: int = 0  # of the starts, those that may go on at a time while another server is asked
 
     def __str__(self) -> str:
         starts = f", {self.server_starts} server starts" if self.server_starts else ""
+        starts += f" (up to {self.ahead} ahead)" if self.ahead else ""
         left = "" if self.left == self.cells else f"{self.left} left of "
         time = f"about {duration(self.seconds)} ({self.basis})" if self.seconds else self.basis
         return f"{left}{self.cells} cells{starts}, {self.runs} runs, at most {self.tokens} tokens; {time}"
@@ -40,14 +42,16 @@ def plan_of(
     left = [cell for cell in matrix if cell not in results]
     requests = sum(cell.batch for cell in left)
     seconds, basis = _time(experiment, results, requests, tried)
+    starts = _starts(experiment, left, results)
     return Plan(
         cells=len(matrix),
         left=len(left),
         runs=RUNS * len(left),
         tokens=2 * RUNS * requests * matrix.max_new_tokens,
-        server_starts=_starts(experiment, left, results),
+        server_starts=starts,
         seconds=seconds if left else None,
         basis=basis if left else "nothing is left",
+        ahead=_ahead(experiment, starts),
     )
 
 
@@ -90,3 +94,9 @@ def _starts(
     if not isinstance(experiment.subject, ServerSubject) or not left:
         return 0
     return len({(cell.budget, cell.topk, cell.graphs) for cell in left}) + (not results)
+
+
+def _ahead(experiment: Experiment, starts: int) -> int:
+    """The first server is waited for by itself."""
+    subject = experiment.subject
+    return min(subject.ahead, max(0, starts - 1)) if isinstance(subject, ServerSubject) else 0

@@ -94,11 +94,14 @@ class Worker:
 
 
 def here(experiment: Experiment) -> Experiment:
-    """The experiment on this node: a server gets a port that is free here."""
+    """The experiment on this node: a server gets a port that is free here, and none loads ahead.
+
+    Workers load theirs at the same time anyway.
+    """
     subject = experiment.subject
     if not isinstance(subject, ServerSubject):
         return experiment
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{found.getsockname()[1]}"
-    return replace(experiment, subject=replace(subject, url=url))
+    return replace(experiment, subject=replace(subject, url=url, ahead=0))

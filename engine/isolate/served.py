@@ -1,4 +1,4 @@
-"""Cells on a server that is started here: with the cell's arguments, beside a plain one that is asked first.
+"""Cells on a server that is started here: with the cell's arguments, after a plain one that is asked first.
 
 Cells that differ in batch, prompt, temperature and seed share one server. Each cell is asked twice; its speed, like
 plain decoding's, is that of the faster time.
@@ -10,6 +10,7 @@ temperature is compared, but neither right nor wrong.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from pathlib import Path
 from engine.isolate.asking import Question, faster
 from engine.isolate.cell import Cell
 from engine.isolate.experiment import ServerSubject
-from engine.isolate.launch import check_placeholders, launch_of, plain_launch
+from engine.isolate.launch import Launch, check_placeholders, launch_of, plain_launch
 from engine.isolate.matrix import Matrix
 from engine.isolate.measured import Measured
 from engine.isolate.plain import Key, PlainBatch, compare, key_of, keys_of, plain_batch
@@ -25,7 +26,7 @@ from engine.isolate.plain_book import PLAIN_FILE, PlainBook
 from engine.isolate.servers import Servers, Tick
 from engine.isolate.started import GRACE, ServerDied
 from engine.isolate.subject import Report
-from engine.server.client import ServerError, address_of
+from engine.server.client import ServerError
 
 
 class ServedMeasure:
@@ -37,12 +38,16 @@ class ServedMeasure:
     def __init__(
         self, matrix: Matrix, subject: ServerSubject, traces: Path, *, grace: float = GRACE
     ) -> None:
-        address_of(subject.url)
+        self.servers = Servers(subject, traces, grace)
         check_placeholders(matrix, subject)
         self.matrix, self.subject, self.traces = matrix, subject, traces
-        self.servers = Servers(subject, traces, grace)
         self._book = PlainBook(traces.parent / PLAIN_FILE)
         self._plain_problem: str | None = None
+        self._expected: dict[Cell, Launch] = {}  # what is measured later, in order
+
+    def expect(self, cells: Sequence[Cell]) -> None:
+        """Cells that will be measured, in order: their servers load ahead, as many at a time as the subject says."""
+        self._expected = {cell: launch_of(self.subject, cell, self.traces) for cell in cells}
 
     def measure(self, cell: Cell, report: Report) -> Measured:
         """One cell."""
@@ -65,20 +70,23 @@ class ServedMeasure:
         if self._plain_problem is not None:
             raise ServerError(self._plain_problem)
         try:
-            launch = plain_launch(self.subject, self.matrix, self.traces)
-            self.servers.start(launch, lambda words: report(words, 0.0))
+            self._start(plain_launch(self.subject, self.matrix, self.traces), report)
             for number, key in enumerate(missing):
                 words = f"plain decoding, batch {number + 1} of {len(missing)}"
                 self._book.add(self._plain(number, key, partial(report, words, 0.0)))
-        except (ServerError, ServerDied) as error:
-            self._plain_problem = str(error)
-            raise
-        finally:
+        except BaseException as error:
+            if isinstance(error, ServerError | ServerDied):
+                self._plain_problem = str(error)
             self.close()
+            raise
+        self.servers.end()
 
     def close(self) -> None:
-        """End the server that runs."""
+        """End every server that runs."""
         self.servers.close()
+
+    def _start(self, launch: Launch, report: Report) -> None:
+        self.servers.start(launch, lambda words: report(words, 0.0), self._expected.values())
 
     def _plain(self, number: int, key: Key, tick: Tick) -> PlainBatch:
         prompts, temperature, seed = key
@@ -92,8 +100,8 @@ class ServedMeasure:
     def _measured(self, cell: Cell, report: Report) -> Measured:
         plain = self._book.get(key_of(self.matrix, cell))
         assert plain is not None
-        launch = launch_of(self.subject, cell, self.traces)
-        self.servers.start(launch, lambda words: report(words, 0.0))
+        self._expected.pop(cell, None)
+        self._start(launch_of(self.subject, cell, self.traces), report)
         prompts, most = plain.prompts, self.matrix.max_new_tokens
         self.servers.warm_up(prompts, most, partial(report, "warming up", 0.5))
         question = Question(prompts, most, cell.temperature, cell.seed, f"{cell.key}.0")

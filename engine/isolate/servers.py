@@ -1,16 +1,21 @@
-"""The one server that runs: started when another is needed, warmed up, asked, ended."""
+"""The server whose turn it is: started where it does not load already, waited for, warmed up, asked, ended.
+
+Those whose turn comes next may load ahead meanwhile. They are not asked, but may slow the one that is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from engine.isolate.asking import Question, Together, ask_together
 from engine.isolate.experiment import ServerSubject
-from engine.isolate.launch import Launch
+from engine.isolate.fleet import Fleet, Held
+from engine.isolate.launch import Launch, addresses_of
 from engine.isolate.recorded import Recorded
-from engine.isolate.started import ServerDied, StartedServer
-from engine.server.client import Client, ServerError, address_of
+from engine.isolate.started import ServerDied
+from engine.server.client import Client, ServerError
 
 WARM = 8  # tokens that are not counted
 DYING = 1.0  # seconds after a lost answer in which the end of the server is seen
@@ -20,59 +25,71 @@ Tick = Callable[[], None]
 
 
 class Servers:
-    """At most one at a time. Logs go to ``folder``; ``grace``: seconds between SIGTERM and SIGKILL."""
+    """One that is asked and at most ``subject.ahead`` that load. Logs go to ``folder``.
+
+    ``grace``: seconds between SIGTERM and SIGKILL.
+    """
 
     def __init__(self, subject: ServerSubject, folder: Path, grace: float) -> None:
-        self.starts = 0
-        self.recorded: Recorded | None = None  # by the tap of the one that runs
-        self._subject, self._folder, self._grace = subject, folder, grace
-        self._address = address_of(subject.url)
-        self._running: StartedServer | None = None
-        self._warm: set[tuple[str, ...]] = set()  # batches that it has answered
+        self._subject = subject
+        self._fleet = Fleet(addresses_of(subject), folder, grace)
+        self._turn: Held | None = None
         self._refused: dict[Launch, str] = {}  # why a server is not started again
 
-    def start(self, launch: Launch, say: Say) -> None:
-        """Have this server run, ready. Raises ``ServerError``, ``ServerDied``, and what ``say`` raises."""
-        running = self._running
-        if running is not None and running.launch == launch and running.alive:
+    @property
+    def recorded(self) -> Recorded | None:
+        """By the tap of the one whose turn it is."""
+        return None if self._turn is None else self._turn.recorded
+
+    def start(self, launch: Launch, say: Say, later: Iterable[Launch] = ()) -> None:
+        """Have this server run, ready, and the first of those that are needed ``later`` load.
+
+        Raises ``ServerError``, ``ServerDied``, and what ``say`` raises.
+        """
+        turn = self._turn
+        if turn is not None and turn.server.launch == launch and turn.server.alive:
             return
-        self.close()
+        self._turn = None
+        ahead = self._ahead(launch, later)
+        self._fleet.keep({launch, *ahead})
         if launch in self._refused:
             raise ServerDied(f"not started again: {self._refused[launch]}")
-        recorded = None if launch.traces is None else Recorded(launch.traces)
-        log = self._folder / f"{launch.name}.log"
-        self._running = StartedServer(launch, self._address, log, grace=self._grace)
-        self.starts += 1
+        held = self._fleet.start(launch)
+        for other in ahead:
+            with suppress(ServerError, ServerDied):  # tried again, and told, when its turn comes
+                self._fleet.start(other)
         try:
-            self._running.wait(self._subject.patience, say)
+            held.wait(self._subject.patience, say)
         except (ServerError, ServerDied) as error:
-            ends = "" if isinstance(error, ServerDied) else self._running.last_lines()
+            ends = "" if isinstance(error, ServerDied) else held.server.last_lines()
             self._refused[launch] = f"{error}{ends}"
-            self.close()
+            self._fleet.end(launch)
             raise ServerDied(self._refused[launch]) from None
-        self.recorded = recorded
+        self._turn = held
 
     def warm_up(self, prompts: tuple[str, ...], max_new_tokens: int, tick: Tick) -> None:
         """Ask once what will be asked, so that what is compiled and cached then is so for every later time."""
-        if prompts not in self._warm:
+        assert self._turn is not None
+        warm = self._turn.warm
+        if prompts not in warm:
             most = min(WARM, max_new_tokens)
-            self.ask(Question(prompts, most, 0.0, 0, f"warm.{len(self._warm)}"), tick)
-            self._warm.add(prompts)
+            self.ask(Question(prompts, most, 0.0, 0, f"warm.{len(warm)}"), tick)
+            warm.add(prompts)
 
     def ask(self, question: Question, tick: Tick) -> Together:
         """One batch. Raises ``ServerError``, ``ServerDied``, and what ``tick`` raises.
 
         A server that does not answer in time is in no known state: it is ended.
         """
-        server, timeout = self._running, self._subject.timeout
-        assert server is not None
+        assert self._turn is not None
+        server, timeout = self._turn.server, self._subject.timeout
 
         def look() -> None:
             tick()
             server.require_alive("while it answered")
 
         def client(give_up: Tick) -> Client:
-            return Client(self._address, timeout=timeout, tick=give_up)
+            return Client(server.address, timeout=timeout, tick=give_up)
 
         try:
             try:
@@ -80,15 +97,29 @@ class Servers:
             except ServerError as error:
                 server.require_alive("while it answered", within=DYING)
                 if error.status is None:
-                    self.close()
+                    self.end()
                 raise ServerError(f"{error}{server.last_lines()}", error.status) from None
         except ServerDied:
-            self.close()
+            self.end()
             raise
 
+    def end(self) -> None:
+        """End the one whose turn it is; those that load go on."""
+        if self._turn is not None:
+            self._fleet.end(self._turn.server.launch)
+        self._turn = None
+
     def close(self) -> None:
-        """End the one that runs."""
-        if self._running is not None:
-            self._running.end()
-        self._running = self.recorded = None
-        self._warm.clear()
+        """End them all."""
+        self._turn = None
+        self._fleet.close()
+
+    def _ahead(self, launch: Launch, later: Iterable[Launch]) -> list[Launch]:
+        """Those that load while this one has its turn, in order."""
+        found: list[Launch] = []
+        for other in later if self._subject.ahead else ():
+            if other != launch and other not in found and other not in self._refused:
+                found.append(other)
+                if len(found) == self._subject.ahead:
+                    break
+        return found

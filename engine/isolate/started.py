@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from engine.isolate.guarded import Guarded
-from engine.isolate.launch import Launch
+from engine.isolate.launch import Launch, port_of
 from engine.server.client import Address, Client, ServerError
-from engine.server.ready import wait_ready
+from engine.server.ready import PROBE, wait_ready
 
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL
 LAST_LINES, LAST_BYTES = 6, 2000  # of a log, in a message
@@ -38,11 +38,13 @@ class StartedServer:
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
         self._start = log.stat().st_size if log.exists() else 0
-        environment = os.environ | dict(launch.environment)
-        self._guarded = Guarded(launch.command, environment, log, grace)
+        port = port_of(address)
+        command, environment = launch.command(port), os.environ | dict(launch.environment(port))
+        self._began = time.monotonic()
+        self._guarded = Guarded(command, environment, log, grace)
         if self._guarded.pid is None:
             self.end()
-            raise ServerDied(f"{launch.command[0]}: {self._guarded.problem}")
+            raise ServerDied(f"{command[0]}: {self._guarded.problem}")
 
     @property
     def pid(self) -> int | None:
@@ -50,17 +52,24 @@ class StartedServer:
         return self._guarded.pid
 
     def wait(self, patience: float, say: Say) -> None:
-        """Until it is ready. Raises ``ServerDied``, ``ServerError`` after ``patience`` seconds, what ``say`` raises."""
-        started = time.monotonic()
+        """Until it is ready. Raises ``ServerDied``, ``ServerError`` after ``patience`` seconds, what ``say`` raises.
+
+        Patience counts from the start. One that has used it up unseen may still answer one question in its time.
+        """
 
         def tick() -> None:
-            say(f"{self.launch.name}: loading for {time.monotonic() - started:.0f} s")
+            say(f"{self.launch.name}: loading for {time.monotonic() - self._began:.0f} s")
             self.require_alive("while it loaded")
 
-        client = Client(self.address, tick=tick)
-        nap = self._guarded.listen
+        tick()
+        client, nap = Client(self.address, tick=tick), self._guarded.listen
+        least = time.monotonic() - self._began + min(patience, PROBE)
         wait_ready(
-            client, patience, lambda *_: tick(), sleep=lambda seconds: nap(min(seconds, LOOK))
+            client,
+            max(patience, least),
+            lambda *_: tick(),
+            sleep=lambda seconds: nap(min(seconds, LOOK)),
+            since=self._began,
         )
         self.require_alive("while it loaded")  # somebody else may have answered
 
@@ -85,6 +94,10 @@ class StartedServer:
             lines = file.read().decode("utf-8", "replace").strip().splitlines()[-LAST_LINES:]
         said = "\n".join(lines)
         return f"; {self.log.name} ends:\n{said}" if said else f"; {self.log.name} is empty"
+
+    def release(self) -> None:
+        """Have it ended, without waiting for that."""
+        self._guarded.release()
 
     def end(self) -> None:
         """Everything that it started is over when this returns; a second call does nothing."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -16,6 +16,10 @@ Report = Callable[[str, float], None]
 
 class Measure(Protocol):
     """Measures one cell after another."""
+
+    def expect(self, cells: Sequence[Cell]) -> None:
+        """Cells that will be measured, in order. What they need may be begun ahead."""
+        ...
 
     def measure(self, cell: Cell, report: Report) -> Measured:
         """One cell. What goes wrong with the subject is ``Measured.error``, never an exception."""

@@ -16,10 +16,18 @@ Report = Callable[[str, float], None]  # words, seconds since the wait began; ra
 
 
 def wait_ready(
-    client: Client, patience: float, report: Report, *, sleep: Callable[[float], None] = time.sleep
+    client: Client,
+    patience: float,
+    report: Report,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+    since: float | None = None,
 ) -> float:
-    """Seconds that it took until the server was ready. Raises ``ServerError`` after ``patience`` seconds."""
-    started = time.monotonic()
+    """Seconds that it took until the server was ready. Raises ``ServerError`` after ``patience`` seconds.
+
+    ``since``: when these begin, by ``time.monotonic``; None: now.
+    """
+    started = time.monotonic() if since is None else since
     while True:
         rest = patience - (time.monotonic() - started)
         problem = _problem(client, min(PROBE, max(1.0, rest)))

@@ -130,6 +130,8 @@ def test_a_plan_writes_nothing(tmp_path: Path) -> None:
     assert "from a few tokens of b16-k1-graphs-n1-p0" in done.stdout
     served = isolate("--server", "serve {budget}", "--plain-server", "serve", "--plan")
     assert served.stdout.startswith("32 cells, 9 server starts, 64 runs")
+    ports = ("--server", "serve {port}", "--plain-server", "serve {port}", "--url", "http://a:1")
+    assert "9 server starts (up to 2 ahead)," in isolate(*ports, "--ahead", "2", "--plan").stdout
     assert list(tmp_path.iterdir()) == []
 
 
@@ -143,6 +145,10 @@ def test_a_plan_writes_nothing(tmp_path: Path) -> None:
         (
             ["--server", "a", "--plain-server", "b", "--env", "x"],
             "--env: expected NAME=VALUE, found",
+        ),
+        (
+            ["--server", "a {port}", "--plain-server", "b", "--ahead", "1"],
+            "plain_command: expected {port}, since servers that load ahead have ports of their own",
         ),
         (["--resume", "nowhere"], "nowhere: expected the folder of an experiment"),
         (["--resume", "a", "--repeat", "b"], "--resume and --repeat: expected one of them"),

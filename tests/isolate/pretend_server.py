@@ -62,13 +62,17 @@ class Pretend:
             with open(self.behaviour.diary, "a") as file:
                 file.write(json.dumps({"name": self.name, "pid": os.getpid(), **what}) + "\n")
 
+    def end(self, status: int) -> None:
+        self.note(end=True)
+        os._exit(status)
+
     def answer(self, body: dict) -> tuple[int, dict]:
         prompt, sampling = body["text"], body["sampling_params"]
         if self.behaviour.hang and self.behaviour.hang in prompt:
             time.sleep(600)
         if self.behaviour.die and self.behaviour.die in prompt and "warm" not in body["rid"]:
             print("illegal memory access", flush=True)
-            os._exit(7)
+            self.end(7)
         if body.get("return_logprob") and not self.plain and self.behaviour.refuse_logprobs:
             return 400, {"error": "speculative decoding does not support return_logprob yet."}
         if self.behaviour.together > 1:
@@ -153,16 +157,16 @@ def main() -> None:
         told = {key: value for key, value in told.items() if key in keep}
     behaviour = Behaviour(**told)
     pretend = Pretend(name, not asked.disable_cuda_graph, behaviour)
-    pretend.note(start=True, topk=asked.topk, graphs=pretend.graphs)
+    signal.signal(signal.SIGTERM, lambda *_: pretend.end(0))
+    pretend.note(start=True, topk=asked.topk, graphs=pretend.graphs, port=asked.port)
     print("loading weights", flush=True)
     if behaviour.crash:
         print("CUDA out of memory", flush=True)
-        sys.exit(3)
+        pretend.end(3)
     if behaviour.child:
         code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
         child = subprocess.Popen([sys.executable, "-I", "-S", "-c", code])
         pretend.note(child=child.pid)
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     ThreadingHTTPServer.daemon_threads = True
     ThreadingHTTPServer(("127.0.0.1", asked.port), handler(pretend)).serve_forever(0.05)
 

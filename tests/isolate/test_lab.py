@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,11 @@ class Fake:
 
     def __init__(self) -> None:
         self.asked: list[Cell] = []
+        self.expected: list[Cell] = []
         self.closed = 0
+
+    def expect(self, cells: Sequence[Cell]) -> None:
+        self.expected = list(cells)
 
     def measure(self, cell: Cell, report) -> Measured:
         self.asked.append(cell)
@@ -66,7 +70,7 @@ def test_stopped_and_gone_on_with(tmp_path: Path) -> None:
     assert fake.closed == 1
     again, rest = Store.open(tmp_path), Fake()
     events = list(run_lab(again, lambda words, share: None, make=lambda e, t: rest))
-    assert rest.asked == CELLS[2:]
+    assert rest.asked == rest.expected == CELLS[2:]
     assert [e.number for e in events if isinstance(e, Started)] == [2, 3, 4, 5, 6, 7]
     assert sum(isinstance(e, Done) for e in events) == 6
     assert list(run_lab(again, lambda words, share: None, make=lambda e, t: 1 / 0)) == []
@@ -110,6 +114,8 @@ def test_the_plan_of_a_server_counts_its_starts() -> None:
     assert plan.server_starts == 2 * 2 * 2 + 1
     assert "9 server starts" in str(plan)
     assert str(plan).endswith("a start is waited for 10 min")
+    ahead = ServerSubject(("{port}",), ("{port}",), ahead=20)
+    assert "9 server starts (up to 8 ahead)," in str(plan_of(Experiment(matrix, ahead), {}))
 
 
 def test_the_hardest_cell_is_the_widest_of_few_requests() -> None:

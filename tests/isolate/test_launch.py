@@ -10,7 +10,7 @@ import pytest
 
 from engine.isolate.cell import Cell
 from engine.isolate.experiment import ServerSubject
-from engine.isolate.launch import check_placeholders, launch_of, plain_launch
+from engine.isolate.launch import addresses_of, check_placeholders, launch_of, plain_launch
 from engine.isolate.matrix import Matrix
 
 CELL = Cell(16, 4, False, 1, 0, 0.0, 0)
@@ -25,15 +25,51 @@ SUBJECT = ServerSubject(
 def test_everything_is_filled_in(tmp_path: Path) -> None:
     launch = launch_of(SUBJECT, CELL, tmp_path)
     words = ("serve", "--rows=17", "-b", "16", "4", "30001", "--disable-cuda-graph", '{"a":1}')
-    assert launch.command == words
+    assert launch.command(30001) == words
+    assert launch.command(7) == (*words[:5], "7", *words[6:])
     folder = tmp_path / "b16-k4-eager"
     assert launch.traces == folder
-    assert launch.environment == (("TAP", f"{folder}/x"), ("WIDTH", "17"), ("JSON", '{"n":16}'))
+    variables = (("TAP", f"{folder}/x"), ("WIDTH", "17"), ("JSON", '{"n":16}'))
+    assert launch.environment(30001) == variables
+
+
+def test_what_was_filled_in_is_not_filled_in_again(tmp_path: Path) -> None:
+    subject = replace(SUBJECT, eager_words=("{port}",))
+    launch = launch_of(subject, CELL, tmp_path / "{port}")
+    assert launch.command(1)[6] == "{port}"
+    assert launch.environment(1)[0] == ("TAP", f"{launch.traces}/x")
+    assert launch.traces == tmp_path / "{port}" / launch.name
+
+
+def test_ports_follow_that_of_the_address() -> None:
+    ahead = replace(SUBJECT, ahead=2)
+    assert [str(address) for address in addresses_of(ahead)] == [
+        f"http://127.0.0.1:{port}" for port in (30001, 30002, 30003)
+    ]
+    assert [str(one) for one in addresses_of(replace(SUBJECT, url="http://a/v1"))] == ["http://a"]
+    far = "url: expected a port up to 65533, since 2 servers that load ahead have the ports that "
+    with pytest.raises(ValueError, match=far + "follow, found 65534"):
+        addresses_of(replace(ahead, url="http://127.0.0.1:65534"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"ahead": -1}, "ahead: expected at least 0, found -1"),
+        ({"ahead": 1, "command": ("serve", "{budget}")}, "command: expected {port}, since"),
+        ({"ahead": 1, "plain_command": ("serve",)}, "plain_command: expected {port}, since"),
+    ],
+)
+def test_servers_that_load_ahead_need_ports(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        replace(SUBJECT, **changes)
+    assert str(caught.value).startswith(message)
 
 
 def test_no_cap_is_the_budget_and_graphs_drop_the_word(tmp_path: Path) -> None:
     launch = launch_of(SUBJECT, replace(CELL, topk=None, graphs=True), tmp_path)
-    assert launch.command == ("serve", "--rows=17", "-b", "16", "16", "30001", '{"a":1}')
+    words = ("serve", "--rows=17", "-b", "16", "16", "30001", '{"a":1}')
+    assert launch.command(30001) == words
     assert launch.name == "b16-kall-graphs"
 
 
@@ -41,11 +77,11 @@ def test_variables_of_a_cell_are_not_the_plain_servers(tmp_path: Path) -> None:
     """As SGLang with this project's own algorithm is told its sizes."""
     told = (("DDTREE_BUDGET", "{budget}"), ("DDTREE_TOPK", "{topk}"), ("A", "b"))
     subject = replace(SUBJECT, environment=told)
-    assert launch_of(subject, CELL, tmp_path).environment == (
+    assert launch_of(subject, CELL, tmp_path).environment(1) == (
         *(("DDTREE_BUDGET", "16"), ("DDTREE_TOPK", "4")),
         ("A", "b"),
     )
-    assert plain_launch(subject, Matrix(), tmp_path).environment == (("A", "b"),)
+    assert plain_launch(subject, Matrix(), tmp_path).environment(1) == (("A", "b"),)
 
 
 @pytest.mark.parametrize(
@@ -55,8 +91,8 @@ def test_the_plain_server_has_graphs_unless_no_cell_has(
     tmp_path: Path, graphs: tuple[bool, ...], words: tuple[str, ...]
 ) -> None:
     launch = plain_launch(SUBJECT, Matrix(graphs=graphs), tmp_path)
-    assert launch.command == ("serve", *words, "30001")
-    assert launch.environment == (("TAP", f"{tmp_path / 'plain'}/x"),)
+    assert launch.command(30001) == ("serve", *words, "30001")
+    assert launch.environment(30001) == (("TAP", f"{tmp_path / 'plain'}/x"),)
 
 
 def test_cells_that_differ_in_what_a_server_is_not_told_share_a_launch(tmp_path: Path) -> None:

@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 
-from engine.isolate.experiment import Experiment, LocalSubject
+from engine.isolate.experiment import Experiment, LocalSubject, ServerSubject
 from engine.isolate.lab import Done, Started, run_lab
 from engine.isolate.matrix import Matrix
 from engine.isolate.measured import Measured
 from engine.isolate.on_ray import run_on_ray
 from engine.isolate.ray_cluster import ClusterError, installed_ray, require_head, slots
+from engine.isolate.ray_worker import here
 from engine.isolate.store import Store
 from engine.isolate.subject import Report
 from tests.isolate.serving import alive, matrix, processes, quiet, starts, subject
@@ -188,6 +189,15 @@ def test_a_cluster_is_reached_by_its_address(ray: Any) -> None:
     words = [sys.executable, "-c", code, address]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120)
     assert done.stdout.split() == ["2", "True", "False"], done.stderr
+
+
+def test_no_server_loads_ahead_on_a_worker(tmp_path: Path) -> None:
+    """Ports that follow the one that it found may be another worker's."""
+    on = subject(tmp_path, ahead=2)
+    moved = here(Experiment(matrix(), on)).subject
+    assert isinstance(moved, ServerSubject)
+    assert replace(moved, url=on.url, ahead=2) == on
+    assert moved.ahead == 0
 
 
 def test_a_server_whose_port_cannot_be_chosen_is_refused(tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ def test_a_result_as_one_line_and_back(result: Measured) -> None:
         Experiment(),
         Experiment(MATRIX, LocalSubject(fault="verify-width", checks=False)),
         Experiment(MATRIX, ServerSubject(("a", "{eager}"), ("b",), environment=(("X", "1"),))),
+        Experiment(MATRIX, ServerSubject(("a", "{port}"), ("b", "-p={port}"), ahead=2)),
     ],
 )
 def test_an_experiment_as_one_line_and_back(experiment: Experiment) -> None:
@@ -141,3 +142,27 @@ def test_an_experiment_that_is_none(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "experiment.json").write_bytes(data)
     with pytest.raises(ValueError, match=r"experiment\.json"):
         Store.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (('"ahead":2', '"ahead":"2"'), "f: subject.ServerSubject.ahead: Input should be a valid"),
+        (('"ahead":2', '"ahead":true'), "f: subject.ServerSubject.ahead: Input should be a valid"),
+        (('"ahead":2', '"ahead":-1'), "ahead: expected at least 0, found -1"),
+        (('"{port}"', '"30000"'), "plain_command: expected {port}, since servers that load ahead"),
+    ],
+)
+def test_servers_ahead_that_are_none(changes: tuple[str, str], words: str) -> None:
+    subject = ServerSubject(("a:{port}",), ("{port}",), ahead=2)
+    line = EXPERIMENT.dumps(Experiment(MATRIX, subject))
+    with pytest.raises(ValueError, match="subject") as caught:
+        EXPERIMENT.loads(line.replace(*changes), "f")
+    assert words in str(caught.value)
+
+
+def test_an_experiment_from_before_servers_loaded_ahead() -> None:
+    experiment = Experiment(MATRIX, ServerSubject(("a",), ("b",)))
+    line = EXPERIMENT.dumps(experiment)
+    assert '"ahead":0,' in line
+    assert EXPERIMENT.loads(line.replace('"ahead":0,', ""), "f") == experiment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -70,6 +70,9 @@ class FakeMeasure:
     let_on: threading.Event = field(default_factory=threading.Event)
     closed: int = 0
     cells: list[Cell] = field(default_factory=list)
+
+    def expect(self, cells: Sequence[Cell]) -> None:
+        pass
 
     def measure(self, cell: Cell, report: Report) -> Measured:
         self.cells.append(cell)

@@ -95,7 +95,12 @@ def test_a_server_has_its_own_fields(held: LabStore) -> None:
     at = open_app("isolate")
     at.button_group(key="lab subject").set_value("server").run()
     assert not at.exception
-    assert "9 server starts" in words(at)
+    assert "9 server starts, " in words(at)
+    at.number_input(key="lab ahead").set_value(2).run()
+    assert "9 server starts (up to 2 ahead), " in words(at).replace("\\", "")
+    at.text_area(key="lab plain command").set_value("run --port 30000").run()
+    said = at.error[0].value.replace("\\", "")
+    assert "plain_command: expected {port}, since servers that load ahead" in said
     at.text_area(key="lab command").set_value("run 'open").run()
     assert "No closing quotation" in at.error[0].value
 

@@ -74,8 +74,8 @@ def isolate(
         str | None,
         typer.Option(
             help="Instead of the local engine: the command that starts a server. {budget}, {width} (budget + 1), "
-            "{topk} (the budget where there is no cap), {port} of --url and {traces} are filled in; {eager} becomes "
-            "--eager-words without graphs."
+            "{topk} (the budget where there is no cap), {port} (of --url, with --ahead those after it too) and "
+            "{traces} are filled in; {eager} becomes --eager-words without graphs."
         ),
     ] = None,
     plain_server: Annotated[
@@ -89,6 +89,13 @@ def isolate(
         list[str] | None, typer.Option("--env", help="NAME=VALUE for the server; again for more.")
     ] = None,
     patience: Annotated[float, typer.Option(help="Seconds a start may take.")] = 900.0,
+    ahead: Annotated[
+        int,
+        typer.Option(
+            help="Servers that load while others are asked; each needs its memory, and may slow what is timed. "
+            "They listen on the ports after that of --url. With --ray: none."
+        ),
+    ] = 0,
     timeout: Annotated[float, typer.Option(help="Seconds of one answer.")] = 300.0,
     tie: Annotated[
         float, typer.Option(help="Log-probabilities that lie closer are a near-tie.")
@@ -151,6 +158,7 @@ def isolate(
                     eager_words=eager_words,
                     environment=environment or [],
                     patience=patience,
+                    ahead=ahead,
                     timeout=timeout,
                     tie=tie,
                 )
