@@ -34,49 +34,76 @@ class Held:
 
 
 class Fleet:
-    """At most one an address. Logs go to ``folder``; ``grace``: seconds between SIGTERM and SIGKILL."""
+    """At most one an address, those that are about to end included; nobody waits for these but for their address.
+
+    Logs go to ``folder``; ``grace``: seconds between SIGTERM and SIGKILL.
+    """
 
     def __init__(self, addresses: Sequence[Address], folder: Path, grace: float) -> None:
         self._addresses, self._folder, self._grace = addresses, folder, grace
         self._held: dict[Launch, Held] = {}
+        self._ending: list[StartedServer] = []
 
-    def start(self, launch: Launch) -> Held:
-        """The one that was started, else a new one, which loads.
+    def start(self, launch: Launch, *, wait: bool = True) -> Held:
+        """The one that was started, else a new one, which loads. ``wait``: for an address that is about to be free.
 
-        Raises ``ServerError`` where every address is taken by somebody else, and ``ServerDied``.
+        Raises ``ServerError`` where every address is taken, and ``ServerDied``.
         """
         if launch not in self._held:
+            self._reap([server for server in self._ending if not server.alive])
             recorded = None if launch.traces is None else Recorded(launch.traces)
-            self._held[launch] = Held(self._started(launch), recorded)
+            try:
+                server = self._started(launch)
+            except ServerError:
+                if not (wait and self._ending):
+                    raise
+                self._reap(list(self._ending))
+                server = self._started(launch)
+            self._held[launch] = Held(server, recorded)
         return self._held[launch]
 
     def keep(self, launches: Collection[Launch]) -> None:
-        """End every other one, and those that are spent."""
-        self._end([one for one, held in self._held.items() if one not in launches or held.spent])
+        """Have every other one end, and those that are spent."""
+        self._release(
+            [one for one, held in self._held.items() if one not in launches or held.spent]
+        )
 
     def end(self, launch: Launch) -> None:
-        """End one."""
-        self._end([launch])
+        """Have one end."""
+        self._release([launch])
 
     def close(self) -> None:
-        """End them all."""
-        self._end(list(self._held))
+        """End them all; none is left when this returns."""
+        self._release(list(self._held))
+        self._reap(list(self._ending))
+
+    def _free(self) -> list[Address]:
+        servers = [*(held.server for held in self._held.values()), *self._ending]
+        used = {server.address for server in servers}
+        return [address for address in self._addresses if address not in used]
 
     def _started(self, launch: Launch) -> StartedServer:
         """On the first address that is free."""
         log = self._folder / f"{launch.name}.log"
-        used = {held.server.address for held in self._held.values()}
-        *others, last = [address for address in self._addresses if address not in used]
+        free = self._free()
+        if not free:
+            raise ServerError("expected a free address, found servers on all of them")
+        *others, last = free
         for address in others:
             with suppress(ServerError):
                 return StartedServer(launch, address, log, grace=self._grace)
         return StartedServer(launch, last, log, grace=self._grace)
 
-    def _end(self, launches: Iterable[Launch]) -> None:
-        """All are told before one is waited for."""
-        ending = list(launches)
-        for launch in ending:
-            self._held[launch].server.release()
-        for launch in ending:
-            self._held[launch].server.end()
-            del self._held[launch]
+    def _release(self, launches: Iterable[Launch]) -> None:
+        for launch in list(launches):
+            server = self._held.pop(launch).server
+            self._ending.append(server)
+            server.release()
+        if len(self._addresses) == 1:  # nothing could be done meanwhile
+            self._reap(list(self._ending))
+
+    def _reap(self, servers: list[StartedServer]) -> None:
+        """Wait until these have ended."""
+        for server in servers:
+            server.end()
+            self._ending.remove(server)

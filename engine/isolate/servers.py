@@ -34,6 +34,7 @@ class Servers:
         self._subject = subject
         self._fleet = Fleet(addresses_of(subject), folder, grace)
         self._turn: Held | None = None
+        self._next: list[Launch] = []
         self._refused: dict[Launch, str] = {}  # why a server is not started again
 
     @property
@@ -55,9 +56,8 @@ class Servers:
         if launch in self._refused:
             raise ServerDied(f"not started again: {self._refused[launch]}")
         held = self._fleet.start(launch)
-        for other in ahead:
-            with suppress(ServerError, ServerDied):  # tried again, and told, when its turn comes
-                self._fleet.start(other)
+        self._next = ahead
+        self._load_ahead()
         try:
             held.wait(self._subject.patience, say)
         except (ServerError, ServerDied) as error:
@@ -82,6 +82,7 @@ class Servers:
         A server that does not answer in time is in no known state: it is ended.
         """
         assert self._turn is not None
+        self._load_ahead()  # an address may have become free
         server, timeout = self._turn.server, self._subject.timeout
 
         def look() -> None:
@@ -111,8 +112,13 @@ class Servers:
 
     def close(self) -> None:
         """End them all."""
-        self._turn = None
+        self._turn, self._next = None, []
         self._fleet.close()
+
+    def _load_ahead(self) -> None:
+        for launch in self._next:
+            with suppress(ServerError, ServerDied):  # tried again, and told, when its turn comes
+                self._fleet.start(launch, wait=False)
 
     def _ahead(self, launch: Launch, later: Iterable[Launch]) -> list[Launch]:
         """Those that load while this one has its turn, in order."""
