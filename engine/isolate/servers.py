@@ -6,7 +6,6 @@ Those whose turn comes next may load ahead meanwhile. They are not asked, but ma
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
 
 from engine.isolate.asking import Question, Together, ask_together
@@ -116,9 +115,15 @@ class Servers:
         self._fleet.close()
 
     def _load_ahead(self) -> None:
+        waiting = []
         for launch in self._next:
-            with suppress(ServerError, ServerDied):  # tried again, and told, when its turn comes
+            try:
                 self._fleet.start(launch, wait=False)
+            except ServerError:  # no address is free: tried again soon
+                waiting.append(launch)
+            except ServerDied:  # told when its turn comes
+                pass
+        self._next = waiting
 
     def _ahead(self, launch: Launch, later: Iterable[Launch]) -> list[Launch]:
         """Those that load while this one has its turn, in order."""

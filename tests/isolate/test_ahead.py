@@ -52,7 +52,7 @@ def at_each_first_time(folder: Path, seen: list[list[str]]) -> Report:
         if words.startswith("plain decoding") or words == "first time":
             names = asked(folder)
             if len(seen) < len(names):
-                until(lambda: len(starts(folder)) >= min(len(PLAN), len(names) + 2))
+                until(lambda: len(starts(folder)) >= min(len(PLAN), len(names) + 1))
                 time.sleep(0.3)
                 seen.append(starts(folder))
 
