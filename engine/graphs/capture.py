@@ -29,6 +29,7 @@ def captured(
     torch.cuda.current_stream(device).wait_stream(stream)
     between()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=pool):
+    # Of this thread alone: others may wait for events meanwhile.
+    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
         run()
     return graph

@@ -26,9 +26,7 @@ DFLASH = "sglang.srt.speculative.dflash_worker.DFlashWorker"
 STEP = f"{DFLASH}.forward_batch_generation"
 STAGES = {
     "draft": f"{DFLASH}._prepare_for_speculative_decoding",
-    "candidates": "engine.sglang.ddtree.worker.candidates",
-    "tree": "engine.sglang.ddtree.worker.build_trees",
-    "rows": "engine.sglang.ddtree.worker.verify_rows",
+    "tree": "engine.sglang.ddtree.worker.tree_and_rows",
     "target": "sglang.srt.managers.tp_worker.TpModelWorker.forward_batch_generation",
     "verify": "sglang.srt.speculative.dflash_info.DFlashVerifyInput.verify",
     "verify tree": "engine.sglang.ddtree.verify.verify",

@@ -87,8 +87,8 @@ def servers(
             ignore_eos=ignore_eos,
             endpoint=Endpoint.CHAT if chat else Endpoint.GENERATE,
         )
-        if out is not None and not out.is_dir():
-            raise ValueError(f"out: expected a folder, found {out}")
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
         command = shlex.join(["ddtree", *sys.argv[1:]])
         heading = Heading(title or Heading.title, note, command)
         data, failure = _measured(plan, doors, heading, patience, out)

@@ -22,31 +22,34 @@ class VerifyRows:
 
     draft_token: Tensor  # int64 [rows]
     positions: Tensor  # int64 [rows]
-    custom_mask: Tensor  # bool [cells]
+    visible: Tensor  # bool [bs, width, width], tree columns
+    cells: Tensor  # int64 [bs, width, width], where these lie in the mask
+
+    def custom_mask(self, seq_lens_sum: int) -> Tensor:
+        """Mask bool [cells], whose length the batch alone does not fix; ``seq_lens_sum``: of prefixes, on the host."""
+        batch, width, _ = self.visible.shape
+        return flat_mask(self.visible, self.cells, width * (seq_lens_sum + batch * width))
 
 
-def verify_rows(
-    trees: TreeTensors, seq_lens: Tensor, seq_lens_sum: int, fault: Fault | None = None
-) -> VerifyRows:
-    """Rows of a batch behind prefixes of ``seq_lens`` [bs] tokens; ``seq_lens_sum`` is their sum, on the host."""
-    batch, width = trees.tokens.shape
+def verify_rows(trees: TreeTensors, seq_lens: Tensor, fault: Fault | None = None) -> VerifyRows:
+    """Rows of a batch behind prefixes of ``seq_lens`` [bs] tokens. Shapes are fixed: a CUDA graph may capture it."""
     prefix = seq_lens.to(torch.int64)
     depths = broken_depths(fault, trees.depths)
-    visible = broken_visible(fault, trees.visible.bool())
     return VerifyRows(
         trees.tokens.flatten(),
         (prefix[:, None] + depths).flatten(),
-        flat_mask(visible, prefix, width * (seq_lens_sum + batch * width)),
+        broken_visible(fault, trees.visible.bool()),
+        tree_cells(prefix, trees.tokens.shape[1]),
     )
 
 
-def flat_mask(visible: Tensor, prefix: Tensor, cells: int) -> Tensor:
-    """Mask bool [cells] of tree columns ``visible`` bool [bs, width, width] behind ``prefix`` int64 [bs] columns.
+def flat_mask(visible: Tensor, places: Tensor, cells: int) -> Tensor:
+    """Mask bool [cells] of tree columns ``visible`` bool [bs, width, width] at ``places``; prefix columns are True.
 
     Example: prefixes [2, 0] and width 2 take 2 * 4 + 2 * 2 = 12 cells; row 1 of request 1 starts at cell 10.
     """
     mask = torch.ones(cells, dtype=torch.bool, device=visible.device)
-    mask.scatter_(0, tree_cells(prefix, visible.shape[1]).flatten(), visible.flatten())
+    mask.scatter_(0, places.flatten(), visible.flatten())
     return mask
 
 

@@ -6,6 +6,7 @@ Classes are made when they are asked for: SGLang is imported in functions alone.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
@@ -15,11 +16,9 @@ from torch import Tensor
 
 from engine.decoding.device_tree import TreeTensors
 from engine.sglang.ddtree import verify as verification
-from engine.sglang.ddtree.head import candidates
 from engine.sglang.ddtree.options import Options, options_of
 from engine.sglang.ddtree.refusals import refuse_target
-from engine.sglang.ddtree.rows import verify_rows
-from engine.sglang.ddtree.spine import build_trees
+from engine.sglang.ddtree.treed import Treed, TreeGraphs, treed
 
 
 class Drafted(Exception):
@@ -38,6 +37,13 @@ def same_everywhere(options: Options, tp_group: Any) -> Options:
             f"DDTREE: expected the same options on every rank, found {options} beside {first}"
         )
     return options
+
+
+def tree_and_rows(
+    make: Callable[..., Treed], hidden: Tensor, roots: Tensor, seq_lens: Tensor
+) -> Treed:
+    """A stage of its own, for whoever measures (:mod:`engine.sglang.times`)."""
+    return make(hidden, roots, seq_lens)
 
 
 @cache
@@ -83,12 +89,28 @@ def worker_class() -> type:
             super().__init__(draft_args, *args, **kwargs)
             self.server_args = server_args
             self.options = same_everywhere(options, get_tp_group())
+            self._made_for: Any = None  # the head that ``_make`` uses
+            self._make: Callable[..., Treed]
             self._warned_sampling_fallback = True  # DFLASH's kernels for sampling are not used here
 
         def _greedy_sample_from_vocab_parallel_head(
             self, *, hidden_states: Tensor, lm_head: Any, chunk_size: int = 256
         ) -> Tensor:
             raise Drafted(hidden_states, lm_head)
+
+        def _maker(self, lm_head: Any, on_gpu: bool) -> Callable[..., Treed]:
+            """In a graph where the target's forward is in one; a gather between ranks stays outside."""
+            if self._made_for is not lm_head:
+                group, options = get_tp_group(), self.options
+
+                def make(hidden: Tensor, roots: Tensor, seq_lens: Tensor) -> Treed:
+                    return treed(hidden, roots, seq_lens, lm_head, options, group)
+
+                graphs = (
+                    on_gpu and not self.server_args.disable_cuda_graph and group.world_size == 1
+                )
+                self._made_for, self._make = lm_head, TreeGraphs(make) if graphs else make
+            return self._make
 
         def _prepare_for_speculative_decoding(self, batch: Any, draft_input: Any) -> None:
             try:
@@ -97,14 +119,10 @@ def worker_class() -> type:
                 hidden, lm_head = drafted.hidden, drafted.lm_head
             else:
                 return  # extend or idle: nothing is drafted
-            count, options = batch.batch_size(), self.options
-            log_probs, tokens = (
-                part.view(count, options.max_depth, -1)
-                for part in candidates(hidden, lm_head, options.candidates, get_tp_group())
-            )
-            tree = build_trees(log_probs, tokens, draft_input.bonus_tokens.long(), options)
-            seq_lens_sum = int(batch.seq_lens_cpu.sum())  # on the host
-            rows = verify_rows(tree, batch.seq_lens, seq_lens_sum, options.fault)
+            options, roots = self.options, draft_input.bonus_tokens.long()
+            make = self._maker(lm_head, hidden.is_cuda)
+            made = tree_and_rows(make, hidden, roots, batch.seq_lens)
+            tree, rows = made.tree, made.rows
             verify_input = verify_input_class()(
                 draft_token=rows.draft_token,
                 positions=rows.positions,
@@ -116,7 +134,7 @@ def worker_class() -> type:
                 node_counts=tree.counts,
             )
             verify_input.prepare_for_verify(batch, self.page_size, build_custom_mask=False)
-            verify_input.custom_mask = rows.custom_mask
+            verify_input.custom_mask = rows.custom_mask(int(batch.seq_lens_cpu.sum()))
             batch.forward_mode = ForwardMode.TARGET_VERIFY
             batch.spec_info = verify_input
             batch.return_hidden_states = False

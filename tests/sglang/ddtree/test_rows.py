@@ -19,14 +19,14 @@ from tests.sglang.ddtree.tensors import tensors
 def rows_of(
     batch: list[DraftTree], prefixes: list[int], budget: int, fault: Fault | None = None
 ) -> VerifyRows:
-    return verify_rows(tensors(batch, budget), torch.tensor(prefixes), sum(prefixes), fault)
+    return verify_rows(tensors(batch, budget), torch.tensor(prefixes), fault)
 
 
-def with_mask(step: VerifyStep, rows: VerifyRows) -> list[np.ndarray]:
+def with_mask(step: VerifyStep, rows: VerifyRows, prefixes: list[int]) -> list[np.ndarray]:
     """The buffer decoded as the check decodes it."""
     from dataclasses import replace
 
-    mask = rows.custom_mask.to(torch.uint8).numpy()
+    mask = rows.custom_mask(sum(prefixes)).to(torch.uint8).numpy()
     step = replace(step, inputs=replace(step.inputs, custom_mask=mask))
     geometry = Oracle(step).geometry
     return [built_mask(step, geometry, i).cells for i in range(len(step.requests))]
@@ -37,8 +37,8 @@ def test_literal() -> None:
     rows = rows_of([make_tree([-1, 0, 0, 2], [5, 9, 12, 30])], [2], budget=4)
     assert rows.draft_token.tolist() == [5, 9, 12, 30, 0]
     assert rows.positions.tolist() == [2, 3, 3, 4, 2]
-    assert rows.custom_mask.dtype is torch.bool
-    assert rows.custom_mask.view(5, 7).int().tolist() == [
+    assert rows.custom_mask(2).dtype is torch.bool
+    assert rows.custom_mask(2).view(5, 7).int().tolist() == [
         [1, 1, 1, 0, 0, 0, 0],
         [1, 1, 1, 1, 0, 0, 0],
         [1, 1, 1, 0, 1, 0, 0],
@@ -55,8 +55,8 @@ def test_masks_positions_and_tokens_are_the_oracles(
     prefixes = [data.draw(st.integers(0, 12)) for _ in batch]
     step = clean_step(batch, prefixes, budget=budget)
     rows, oracle = rows_of(batch, prefixes, budget), Oracle(step)
-    assert len(rows.custom_mask) == int(oracle.geometry.mask_indptr[-1])
-    for i, (tree, cells) in enumerate(zip(batch, with_mask(step, rows), strict=True)):
+    assert len(rows.custom_mask(sum(prefixes))) == int(oracle.geometry.mask_indptr[-1])
+    for i, (tree, cells) in enumerate(zip(batch, with_mask(step, rows, prefixes), strict=True)):
         assert np.array_equal(cells, oracle.intended(i).cells)
         own = slice(i * (budget + 1), i * (budget + 1) + tree.num_nodes)
         assert rows.positions[own].tolist() == oracle.positions(i).tolist()
@@ -67,7 +67,7 @@ def test_masks_positions_and_tokens_are_the_oracles(
 def test_padding_is_seen_by_nobody_and_sees_itself(batch: list[DraftTree], spare: int) -> None:
     budget = max(tree.num_nodes for tree in batch) - 1 + spare
     rows = rows_of(batch, [3] * len(batch), budget)
-    cells = rows.custom_mask.view(len(batch), budget + 1, -1)[:, :, 3:]
+    cells = rows.custom_mask(3 * len(batch)).view(len(batch), budget + 1, -1)[:, :, 3:]
     for tree, block in zip(batch, cells, strict=True):
         assert not block[: tree.num_nodes, tree.num_nodes :].any()
         assert torch.equal(block[tree.num_nodes :], torch.eye(budget + 1).bool()[tree.num_nodes :])
@@ -80,7 +80,7 @@ def test_cells_of_two_requests() -> None:
 
 def test_a_buffer_that_is_too_short_is_refused() -> None:
     with pytest.raises((RuntimeError, IndexError)):
-        flat_mask(torch.ones(1, 2, 2, dtype=torch.bool), torch.tensor([3]), 9)
+        flat_mask(torch.ones(1, 2, 2, dtype=torch.bool), tree_cells(torch.tensor([3]), 2), 9)
 
 
 FORKS = [make_tree([-1, 0, 0], [1, 2, 3]), make_tree([-1, 0, 1], [1, 2, 3])]
@@ -89,7 +89,7 @@ FORKS = [make_tree([-1, 0, 0], [1, 2, 3]), make_tree([-1, 0, 1], [1, 2, 3])]
 @pytest.mark.parametrize("fault", [Fault.FIRST_REQUESTS_TREE, Fault.CAUSAL_MASK])
 def test_a_broken_mask_is_not_the_oracles(fault: Fault) -> None:
     step = clean_step(FORKS, [2, 5], budget=3)
-    masks = with_mask(step, rows_of(FORKS, [2, 5], 3, fault))
+    masks = with_mask(step, rows_of(FORKS, [2, 5], 3, fault), [2, 5])
     intended = [Oracle(step).intended(i).cells for i in range(2)]
     assert not all(np.array_equal(a, b) for a, b in zip(masks, intended, strict=True))
 
