@@ -126,7 +126,10 @@ def test_a_server_that_is_not_there(tmp_path: Path) -> None:
         (("a=ftp://x",), "a: server: expected http://host:port or https://host:port"),
         (("a=http://x", "a=http://y"), "server: expected each name once, found 'a' twice"),
         (("a=http://x", "--requests", "3"), "requests: expected at least 8"),
-        (("a=http://x", "--out", "/not/there"), "out: expected a folder, found /not/there"),
+        (
+            ("a=http://x", "--out", "/dev/null"),
+            "out: expected a folder, found /dev/null (File exists)",
+        ),
         (("a=http://x", "--key-env", "NOT_THERE"), "--key-env: expected a variable"),
     ],
 )

@@ -88,7 +88,7 @@ def servers(
             endpoint=Endpoint.CHAT if chat else Endpoint.GENERATE,
         )
         if out is not None:
-            out.mkdir(parents=True, exist_ok=True)
+            _make(out)
         command = shlex.join(["ddtree", *sys.argv[1:]])
         heading = Heading(title or Heading.title, note, command)
         data, failure = _measured(plan, doors, heading, patience, out)
@@ -101,6 +101,14 @@ def servers(
     if failure is not None:
         complain(failure)
         raise typer.Exit(FAILED)
+
+
+def _make(folder: Path) -> None:
+    """Raises ``ValueError`` where it cannot be one."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"out: expected a folder, found {folder} ({error.strerror})") from None
 
 
 def _measured(
