@@ -1,6 +1,6 @@
 """Feeder: a thread of the server that hands steps to the writer's process, and what is wanted to the hooks.
 
-It wakes some fifty times a second and passes on all that has come in one system call: each time that it runs, the
+It wakes some twenty times a second and passes on all that has come in one system call: each time that it runs, the
 server's own thread cannot.
 """
 
@@ -25,7 +25,7 @@ from engine.sglang.tap import Tap
 from engine.sglang.wire import send
 from engine.sglang.writer import Opening
 
-PAUSE = 0.02  # seconds between two looks
+PAUSE = 0.04  # seconds between two looks
 PERIOD = 1.0  # seconds between two reports
 MOST = 128  # steps of one message
 PIPE_BYTES = 1 << 20

@@ -98,13 +98,16 @@ def _begin(tap: Tap, given: Given) -> Verifying | None:
     except NotCopied:
         tap.counts.seen += 1
         raise
-    step.copies.mark()
+    tap.aside.mark(step.copies, batch.seq_lens)
+    if "page_size" in given:
+        step.committing = verified.committing(step, given["page_size"])
     tap.verifying = step
     return step
 
 
 def _end(step: Verifying, tap: Tap) -> bool:
     """Note what the target prefers, and add the acceptance as it was before stops cut it, if a hook saw both."""
+    tap.aside.done()
     verified.take_predictions(step, step.copies)
     if tap.walk is None:
         return False
@@ -112,11 +115,16 @@ def _end(step: Verifying, tap: Tap) -> bool:
     return True
 
 
+def _take_committed(step: Verifying) -> None:
+    committing = step.committing or verified.committing(step, None)
+    committing.take(step.copies, step.batch.seq_lens)
+
+
 def _after_verify(tap: Tap, step: Verifying | None, result: Any, given: Given) -> None:
     if step is None:
         return
     if _end(step, tap):
-        verified.take_committed(step, given.get("page_size"))
+        _take_committed(step)
     step.copies.mark()
     tap.finish(step, tap.tree or LINKS, verified.ends(step))
 
@@ -170,7 +178,7 @@ def _after_dflash(tap: Tap, step: Verifying | None, result: Any, given: Given) -
         return
     if not _end(step, tap):
         step.copies.take("accept_lens", result[1])
-    verified.take_committed(step, given.get("page_size"))
+    _take_committed(step)
     step.copies.mark()
     tap.finish(step, CHAIN, verified.ends(step))
 
@@ -204,11 +212,14 @@ def _keep_walk(tap: Tap, predict: Any, index: Any, correct: Any, bonus: Any = No
     walk.take("accept_index", index)
     walk.take("accept_lens", correct + 1)
     walk.take("bonus", bonus)
-    if (
-        tap.verifying is not None
-    ):  # the host has not waited for the forward yet: what is launched here costs no time
-        verified.take_predictions(tap.verifying, walk)
-    walk.mark()
+    verifying = tap.verifying
+
+    def predictions() -> None:
+        if verifying is not None:
+            verified.take_predictions(verifying, walk)
+
+    # The host has not waited for the forward yet: what is launched here costs it no time.
+    tap.aside.mark(walk, correct, predictions)
     tap.walk = walk
 
 
@@ -246,12 +257,12 @@ HANDLERS = {
     "padding": Handler(after=_padding),
     "eagle_tree": Handler(after=_eagle_tree),
     "ngram_tree": Handler(after=_ngram_tree),
-    "verify": Handler(_begin, _after_verify),
-    "sample": Handler(_begin, _after_sample),
-    "dflash_verify": Handler(_begin, _after_dflash),
-    "dflash_step": Handler(_before_dflash_step, _after_dflash_step),
+    "verify": Handler(_begin, _after_verify, counts=True),
+    "sample": Handler(_begin, _after_sample, counts=True),
+    "dflash_verify": Handler(_begin, _after_dflash, counts=True),
+    "dflash_step": Handler(_before_dflash_step, _after_dflash_step, counts=True),
     "move": Handler(_before_move, _after_move),
-    "outside": Handler(_begin, _after_outside),
+    "outside": Handler(_begin, _after_outside, counts=True),
     "greedy_walk": Handler(after=_greedy_walk),
     "ngram_walk": Handler(before=_ngram_walk),
     "dflash_walk": Handler(after=_dflash_walk),

@@ -1,11 +1,14 @@
 """Copies to the host that nobody waits for: one block of pinned memory a group, in the order of the stream, an event.
 
 A copy of its own for each array would cost the server's thread some ten microseconds apiece. A group is put together on
-the device by one kernel and leaves it in one copy.
+the device by one kernel and leaves it in one copy; :class:`Aside` does both beside the server's stream, :class:`Slab`
+has everything ready before it is needed.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,6 +90,69 @@ class HostCopies:
     def names(self) -> set[str]:
         """Of everything noted and started."""
         return {*self.noted, *(name for pack in self.packs for name, _, _ in pack.entries)}
+
+
+class Slab:
+    """Arrays whose shapes are known before their contents: views to fill, and one copy of them all."""
+
+    def __init__(
+        self, entries: tuple[tuple[str, torch.dtype, tuple[int, ...]], ...], on: torch.Tensor
+    ):
+        """On the device of ``on``; wider types first, so that every view is aligned."""
+        sizes = [math.prod(shape) * dtype.itemsize for _, dtype, shape in entries]
+        self._block = torch.empty(sum(sizes), dtype=torch.uint8, device=on.device)
+        parts = torch.split(self._block, sizes)
+        self.views = [
+            part.view(dtype).view(shape)
+            for part, (_, dtype, shape) in zip(parts, entries, strict=True)
+        ]
+        self._entries = tuple((name, SPELLED[dtype], shape) for name, dtype, shape in entries)
+        self._event: Any = None
+        self._target = self._block
+        if on.is_cuda:
+            self._target = torch.empty(self._block.shape, dtype=torch.uint8, pin_memory=True)
+            self._event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+
+    def send(self, copies: HostCopies) -> None:
+        """Start the copy of the views as they stand at this point of the current stream; once."""
+        if self._event is not None:
+            self._target.copy_(self._block, non_blocking=True)
+            self._event.record()
+            copies.arriving.append(Arriving(self._event, [self._block]))
+        copies.packs.append(Packed(self._entries, self._target.numpy()))
+
+
+class Aside:
+    """A stream beside the server's: copies run there while the server's own work goes on."""
+
+    def __init__(self) -> None:
+        self._stream: Any = None
+        self._last: Any = None
+
+    def mark(
+        self, copies: HostCopies, on: torch.Tensor, more: Callable[[], None] | None = None
+    ) -> None:
+        """``copies.mark()`` of what stands at this point of the server's stream, after ``more()`` there."""
+        if not on.is_cuda:
+            if more is not None:
+                more()
+            copies.mark()
+            return
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(on.device)  # type: ignore[no-untyped-call]
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            if more is not None:
+                more()
+            copies.mark()
+        if copies.arriving:
+            self._last = copies.arriving[-1].event
+
+    def done(self) -> None:
+        """What the server's stream does from here on comes after the copies: it may write to what they read."""
+        if self._last is not None:
+            torch.cuda.current_stream().wait_event(self._last)
+            self._last = None
 
 
 def capturing(tensor: torch.Tensor | None) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.sglang.control import Control
-from engine.sglang.host import HostCopies, NotCopied
+from engine.sglang.host import Aside, HostCopies, NotCopied
 from engine.sglang.laid import Laid
 from engine.sglang.raw import Ends, RawStep, Tree
 from engine.sglang.ring import Ring
@@ -30,6 +30,7 @@ class Handler:
 
     before: Before | None = None
     after: After | None = None
+    counts: bool = False  # steps, also those that are not recorded
 
 
 @dataclass
@@ -59,6 +60,7 @@ class Tap:
     tree: Tree | None = None
     tree_copies: HostCopies | None = None
     verifying: Verifying | None = None
+    aside: Aside = field(default_factory=Aside)
     walk: HostCopies | None = None  # of the step's acceptance before stops cut it
     held: RawStep | None = None  # waits for the move of its KV rows
 
@@ -71,6 +73,8 @@ class Tap:
         """The hook; ``names``: parameters of the watched function in order."""
 
         def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            if not handler.counts and self.start is None and not self.control.record:
+                return original(*args, **kwargs)
             bound, held = self._before(handler, names, args, kwargs)
             result = original(*args, **kwargs)
             if bound is not None and handler.after is not None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from engine.sglang import host
-from engine.sglang.host import HostCopies, NotCopied, capturing
+from engine.sglang.host import Aside, HostCopies, NotCopied, Slab, capturing
 from engine.sglang.packed import Packed
 
 
@@ -145,6 +145,52 @@ def test_a_device_tensor_as_it_stood_at_the_mark() -> None:
         "float": [4.0, 5.0, 6.0, 7.0],
         "cpu": [7],
     }
+
+
+DEVICES = [
+    "cpu",
+    pytest.param(
+        "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+    ),
+]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_slab_is_sent_as_it_stands(device: str) -> None:
+    entries = (("lens", torch.int64, (2,)), ("slots", torch.int32, (2, 3)))
+    slab = Slab(entries, torch.zeros(1, device=device))
+    lens, slots = slab.views
+    lens.copy_(torch.tensor([5, 6]))
+    table = torch.arange(12, dtype=torch.int32, device=device).reshape(4, 3)
+    torch.index_select(table, 0, torch.tensor([3, 1], device=device), out=slots)
+    copies = HostCopies()
+    slab.send(copies)
+    for copy in copies.arriving:
+        copy.event.synchronize()
+    found = {n: a.tolist() for pack in copies.packs for n, a in pack.arrays().items()}
+    assert found == {"lens": [5, 6], "slots": [[9, 10, 11], [3, 4, 5]]}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_copies_aside_see_what_came_before_and_not_what_comes_after(device: str) -> None:
+    aside = Aside()
+    for number in range(20):
+        source = torch.zeros(1 << 16, dtype=torch.int64, device=device)
+        source += number
+        copies = HostCopies()
+        copies.take("before", source)
+
+        def more(copies: HostCopies = copies, source: torch.Tensor = source) -> None:
+            copies.take("made", source + 1)
+
+        aside.mark(copies, source, more)
+        aside.done()
+        source.fill_(-1)
+        for copy in copies.arriving:
+            copy.event.synchronize()
+        found = {n: a for pack in copies.packs for n, a in pack.arrays().items()}
+        assert set(found["before"].tolist()) == {number}
+        assert set(found["made"].tolist()) == {number + 1}
 
 
 def test_a_block_that_is_too_short_is_told_by_name() -> None:

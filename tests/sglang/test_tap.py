@@ -255,6 +255,23 @@ def test_rows_that_a_grammar_masked_are_finite_and_nan_is_not(serve: Callable[[]
     assert steps(server, 1)[0].outcome.finite_rows.tolist() == [True, True, True, False]
 
 
+def test_nothing_is_touched_while_nothing_is_recorded_but_steps_are_counted(
+    serve: Callable[[], Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve()
+    (server.folder / "control.json").write_text('{"record": false}')
+    end = time.monotonic() + PATIENCE
+    while server.tap.control.record:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    for name in ("lay_eager", "lay_replay", "add_padding"):
+        monkeypatch.setattr(f"engine.sglang.handlers.{name}", None)
+    assert server.run_eager(worked.verify_input(), worked.batch()) == "verified"
+    server.run_replay(worked.verify_input(), worked.batch(), captured=2)
+    assert (server.tap.counts.seen, server.tap.counts.errors) == (2, 0)
+    assert not len(server.tap.ring)
+
+
 def test_a_ragged_layout_is_counted_and_left_out(serve: Callable[[], Server]) -> None:
     server = serve()
     spec = worked.verify_input()
