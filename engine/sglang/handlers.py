@@ -98,9 +98,7 @@ def _begin(tap: Tap, given: Given) -> Verifying | None:
     except NotCopied:
         tap.counts.seen += 1
         raise
-    tap.aside.mark(step.copies, batch.seq_lens)
-    if "page_size" in given:
-        step.committing = verified.committing(step, given["page_size"])
+    step.copies.mark()  # before anything is changed in place
     tap.verifying = step
     return step
 
@@ -108,23 +106,19 @@ def _begin(tap: Tap, given: Given) -> Verifying | None:
 def _end(step: Verifying, tap: Tap) -> bool:
     """Note what the target prefers, and add the acceptance as it was before stops cut it, if a hook saw both."""
     tap.aside.done()
-    verified.take_predictions(step, step.copies)
+    verified.predict(step)
+    step.copies.take("top2", step.best)
     if tap.walk is None:
         return False
     step.copies.join(tap.walk)
     return True
 
 
-def _take_committed(step: Verifying) -> None:
-    committing = step.committing or verified.committing(step, None)
-    committing.take(step.copies, step.batch.seq_lens)
-
-
 def _after_verify(tap: Tap, step: Verifying | None, result: Any, given: Given) -> None:
     if step is None:
         return
     if _end(step, tap):
-        _take_committed(step)
+        verified.take_committed(step, given.get("page_size"))
     step.copies.mark()
     tap.finish(step, tap.tree or LINKS, verified.ends(step))
 
@@ -178,7 +172,7 @@ def _after_dflash(tap: Tap, step: Verifying | None, result: Any, given: Given) -
         return
     if not _end(step, tap):
         step.copies.take("accept_lens", result[1])
-    _take_committed(step)
+    verified.take_committed(step, given.get("page_size"))
     step.copies.mark()
     tap.finish(step, CHAIN, verified.ends(step))
 
@@ -198,7 +192,8 @@ def _after_dflash_step(tap: Tap, batch: Any, result: Any, given: Given) -> None:
         tap.counts.seen += 1
         return
     step = verified.begin(tap.pending[-1].spec_info, batch, result.logits_output)
-    verified.take_predictions(step, step.copies)
+    verified.predict(step)
+    step.copies.take("top2", step.best)
     step.copies.take("accept_lens", result.accept_lens)
     step.copies.mark()
     tap.finish(step, CHAIN, None)
@@ -212,14 +207,12 @@ def _keep_walk(tap: Tap, predict: Any, index: Any, correct: Any, bonus: Any = No
     walk.take("accept_index", index)
     walk.take("accept_lens", correct + 1)
     walk.take("bonus", bonus)
-    verifying = tap.verifying
-
-    def predictions() -> None:
-        if verifying is not None:
-            verified.take_predictions(verifying, walk)
-
-    # The host has not waited for the forward yet: what is launched here costs it no time.
-    tap.aside.mark(walk, correct, predictions)
+    walk.mark()  # before a stop cuts it in place
+    step = tap.verifying
+    if (
+        step is not None
+    ):  # the host has not waited for the forward yet: what is launched here costs it no time
+        tap.aside.run(lambda: verified.predict(step), correct)
     tap.walk = walk
 
 

@@ -77,10 +77,11 @@ def lay_eager(backend: Any, batch: Any) -> Laid:
         take = laid.copies.take
         take("qo_indptr", metadata.qo_indptr)
         take("kv_indptr", metadata.kv_indptr)
-        take("kv_indices", _cut(metadata.kv_indices, _total(lengths)))
+        take("kv_indices", metadata.kv_indices, _cut(metadata.kv_indices, _total(lengths)))
         if metadata.custom_mask is not None:
             take("mask_indptr", metadata.mask_indptr)
-            take("custom_mask", _cut(metadata.custom_mask, _cells(layout, lengths)))
+            mask = metadata.custom_mask
+            take("custom_mask", mask, _cut(mask, _cells(layout, lengths)))
         take("seq_lens", seq_lens)
 
     laid.later.append(read)
@@ -99,12 +100,13 @@ def lay_replay(backend: Any, spec_info: Any, seq_lens: torch.Tensor, seq_lens_cp
 
     def read() -> None:
         take = laid.copies.take
-        take("qo_indptr", backend.qo_indptr[: count + 1])
-        take("kv_indptr", backend.kv_indptr[: count + 1])
-        take("kv_indices", _cut(backend.cuda_graph_kv_indices, _total(lengths)))
+        take("qo_indptr", backend.qo_indptr, count + 1)
+        take("kv_indptr", backend.kv_indptr, count + 1)
+        slots = backend.cuda_graph_kv_indices
+        take("kv_indices", slots, _cut(slots, _total(lengths)))
         if mask is not None:
-            take("mask_indptr", backend.mask_indptr[: count + 1])
-            take("custom_mask", _cut(mask, _cells(layout, lengths)))
+            take("mask_indptr", backend.mask_indptr, count + 1)
+            take("custom_mask", mask, _cut(mask, _cells(layout, lengths)))
         take("seq_lens", seq_lens)
 
     laid.later.append(read)
@@ -117,7 +119,7 @@ def add_padding(laid: Laid, buffers: Any) -> None:
 
     def read() -> None:
         for name in ("input_ids", "positions", "out_cache_loc"):
-            laid.copies.take(name, getattr(buffers, name)[:count])
+            laid.copies.take(name, getattr(buffers, name), count)
 
     laid.layout = replace(laid.layout, padded=True)
     laid.later.append(read)
@@ -155,5 +157,6 @@ def _cells(layout: Layout, lengths: list[int] | None) -> int | None:
     return None if lengths is None else cells_of(layout, lengths)
 
 
-def _cut(tensor: torch.Tensor, length: int | None) -> torch.Tensor:
-    return tensor[: BLIND_BYTES // tensor.element_size() if length is None else length]
+def _cut(tensor: torch.Tensor, length: int | None) -> int:
+    """Entries to take: as many as are known to be used, else what the bound allows."""
+    return BLIND_BYTES // tensor.element_size() if length is None else length

@@ -9,19 +9,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 Entry = tuple[str, str, tuple[int, ...]]  # name, dtype as numpy spells it, shape
+ALIGNED = 8  # bytes that each array's place is a multiple of
+
+
+def up(size: int) -> int:
+    """The next multiple of ``ALIGNED``."""
+    return -(-size // ALIGNED) * ALIGNED
 
 
 @dataclass(frozen=True)
 class Packed:
-    """``data`` uint8: the entries in order, without gaps. It may still be on its way; see ``RawStep.wait``."""
+    """``data`` uint8: the entries in order from ``start`` on. It may still be on its way; see ``RawStep.wait``."""
 
     entries: tuple[Entry, ...]
     data: NDArray[np.uint8]
+    start: int = 0
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """By name: views where they are aligned. Raises ``ValueError`` where the block is too short."""
+        """By name: views. Raises ``ValueError`` where the block is too short."""
         found: dict[str, NDArray[Any]] = {}
-        start = 0
+        start = self.start
         for name, spelled, shape in self.entries:
             dtype = np.dtype(spelled)
             end = start + dtype.itemsize * int(np.prod(shape, dtype=np.int64))
@@ -30,5 +37,5 @@ class Packed:
                     f"{name}: expected {end - start} bytes from {start} on, found {len(self.data) - start}"
                 )
             found[name] = self.data[start:end].view(dtype).reshape(shape)
-            start = end
+            start = up(end)
         return found

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from engine.sglang.host import HostCopies, Slab
+from engine.sglang.host import HostCopies
 from engine.sglang.laid import Laid, host_lengths, rows_of
 from engine.sglang.raw import Ends, RawStep, Tree
 from engine.sglang.top2 import top2
@@ -24,8 +24,7 @@ class Verifying:
     rids: tuple[str, ...] | None  # None where the batch does not know its requests
     outputs_before: tuple[int, ...]  # tokens that each request had emitted
     greedy: bool | None
-    predicted: bool = False  # whether the predictions were taken already
-    committing: Committing | None = None
+    best: torch.Tensor | None = None  # of :func:`top2`
     copies: HostCopies = field(default_factory=HostCopies)
 
 
@@ -65,51 +64,27 @@ def _take_prefix_slots(step: Verifying) -> None:
     lengths = host_lengths(getattr(batch, "seq_lens_cpu", None), count)
     table = getattr(getattr(batch, "req_to_token_pool", None), "req_to_token", None)
     if lengths and table is not None:
-        rows = table[:, : max(lengths)].index_select(0, batch.req_pool_indices)
-        step.copies.take("prefix_slots", rows)
+        step.copies.take_rows("prefix_slots", table, max(lengths), batch.req_pool_indices)
 
 
-def take_predictions(step: Verifying, copies: HostCopies) -> None:
+def predict(step: Verifying) -> None:
     """What the target model prefers in each row, once: its two best tokens and their logits."""
     rows = step.count * rows_of(step.spec_info)
-    if step.predicted or step.logits is None or len(step.logits) < rows:
-        return
-    copies.take("top2", top2(step.logits[:rows]))
-    step.predicted = True
+    if step.best is None and step.logits is not None and len(step.logits) >= rows:
+        step.best = top2(step.logits[:rows])
 
 
-@dataclass(frozen=True)
-class Committing:
-    """What a verification that commits by itself leaves: lengths, and the slots that the table names for them.
+def take_committed(step: Verifying, page_size: int | None) -> None:
+    """After a verification that commits by itself: new lengths, and the slots that the table names for them.
 
     With pages, keys and values are copied between slots, so the table says nothing about whose they are.
     """
-
-    slab: Slab
-    table: torch.Tensor | None  # its first columns
-    rows: torch.Tensor  # of the table, int64 [requests]
-
-    def take(self, copies: HostCopies, seq_lens: torch.Tensor) -> None:
-        """As it stands now."""
-        lens, *slots = self.slab.views
-        lens.copy_(seq_lens[: len(lens)])
-        if self.table is not None:
-            torch.index_select(self.table, 0, self.rows, out=slots[0])
-        self.slab.send(copies)
-
-
-def committing(step: Verifying, page_size: int | None) -> Committing:
-    """Made before the verification, while the host waits for the device anyway."""
     batch, count = step.batch, step.count
+    step.copies.take("committed_lens", batch.seq_lens, count)
     table = getattr(getattr(batch, "req_to_token_pool", None), "req_to_token", None)
     lengths = host_lengths(getattr(batch, "seq_lens_cpu", None), count)
-    entries = [("committed_lens", torch.int64, (count,))]
-    if page_size != 1 or table is None or not lengths:
-        return Committing(Slab(tuple(entries), batch.seq_lens), None, batch.req_pool_indices)
-    columns = min(max(lengths) + rows_of(step.spec_info), table.shape[1])
-    entries.append(("committed_slots", table.dtype, (count, columns)))  # type: ignore[arg-type]
-    slab = Slab(tuple(entries), batch.seq_lens)
-    return Committing(slab, table[:, :columns], batch.req_pool_indices)
+    if page_size == 1 and table is not None and lengths:
+        step.copies.take_rows("committed_slots", table, max(lengths), batch.req_pool_indices)
 
 
 def ends(step: Verifying) -> Ends:

@@ -2,52 +2,53 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from engine.sglang import host
-from engine.sglang.host import Aside, HostCopies, NotCopied, Slab, capturing
+from engine.sglang import host, snapshot
+from engine.sglang.host import Aside, HostCopies, NotCopied, capturing
 from engine.sglang.packed import Packed
+from engine.sglang.snapshot import Noted, gathered, values_of
 
 
 class OnDevice:
-    """A tensor that says it lies on a GPU; reading it on the host is an error."""
+    """A tensor that says it lies on a GPU; reading it on the host, slicing it or copying it is an error."""
 
     is_cuda, shape, dtype = True, (3,), torch.int64
+    made = 0
 
-    def numel(self) -> int:
-        return 3
+    def __init__(self) -> None:
+        OnDevice.made += 1
+        self.address = 1000 * OnDevice.made
+
+    def data_ptr(self) -> int:
+        return self.address
 
     def element_size(self) -> int:
         return 8
 
-    def reshape(self, *shape: int) -> OnDevice:
-        return self
+    def is_contiguous(self) -> bool:
+        return True
 
-    def view(self, dtype: torch.dtype) -> OnDevice:
-        assert dtype == torch.uint8
-        return self
+    def stride(self, dim: int) -> int:
+        return (3, 1)[dim]
 
     def __getattr__(self, name: str) -> Any:
-        raise AssertionError(f"{name} would wait for the device")
+        raise AssertionError(f"{name} costs the server time")
 
 
-class Block(OnDevice):
-    shape = (48,)
+class Table(OnDevice):
+    shape, dtype = (7, 3), torch.int32
 
-
-class Pinned:
-    def __init__(self, calls: list[Any]):
-        self.calls = calls
-
-    def copy_(self, source: Any, non_blocking: bool = False) -> None:
-        self.calls.append(("copy", type(source).__name__, non_blocking))
-
-    def numpy(self) -> Any:
-        return np.arange(6).view(np.uint8)
+    def element_size(self) -> int:
+        return 4
 
 
 class Event:
@@ -60,47 +61,72 @@ class Event:
     def record(self) -> None:
         self.calls.append("record")
 
-    def synchronize(self) -> None:
-        self.calls.append("synchronize")
-
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    calls: list[Any] = []
+def launches(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Grids and headers of the kernel's launches."""
+    found: list[Any] = []
+    empty = torch.empty
 
-    def empty(shape: Any, dtype: Any, pin_memory: bool) -> Pinned:
-        calls.append(("empty", tuple(shape), dtype, pin_memory))
-        return Pinned(calls)
+    def pinned(size: int, dtype: torch.dtype, pin_memory: bool) -> torch.Tensor:
+        assert pin_memory
+        return empty(size, dtype=dtype)
 
-    def cat(parts: list[Any]) -> Block:
-        calls.append(("cat", len(parts)))
-        return Block()
+    class Kernel:
+        def __getitem__(self, grid: tuple[int, int]) -> Any:
+            def launch(block: torch.Tensor, header: int, chunk: int, num_warps: int) -> None:
+                words = block[:header].view(torch.int64).reshape(-1, snapshot.WORDS)
+                found.append((grid, words.tolist()))
 
-    monkeypatch.setattr(host.torch, "empty", empty)
-    monkeypatch.setattr(host.torch, "cat", cat)
+            return launch
+
+    monkeypatch.setattr(snapshot.torch, "empty", pinned)
+    monkeypatch.setattr(snapshot, "_kernel", Kernel)
     monkeypatch.setattr(host.torch.cuda, "Event", Event)
     Event.made = []
-    return calls
+    return found
 
 
-def test_a_group_is_one_copy_into_pinned_memory_and_nobody_waits(device: list[Any]) -> None:
-    copies, source = HostCopies(), OnDevice()
-    copies.take("a", source)  # type: ignore[arg-type]
-    copies.take("b", source)  # type: ignore[arg-type]
-    assert not device  # nothing is launched before the mark
+def test_a_group_is_one_launch_and_nobody_waits(launches: list[Any]) -> None:
+    copies, a, b, table, rows = HostCopies(), OnDevice(), OnDevice(), Table(), OnDevice()
+    copies.take("a", a)  # type: ignore[arg-type]
+    copies.take("b", b, 2)  # type: ignore[arg-type]
+    rows.__class__ = type("Rows", (OnDevice,), {"__len__": lambda self: 3})
+    copies.take_rows("c", table, 2, rows)  # type: ignore[arg-type]
+    assert not launches  # nothing before the mark
     copies.mark()
     copies.mark()  # nothing since: no further copy
-    assert device == [("cat", 2), ("empty", (48,), torch.uint8, True), ("copy", "Block", True)]
+    ((grid, words),) = launches
+    assert grid == (3, 1)
+    assert words == [
+        [a.address, 24, 0, 0, 0, 1],
+        [b.address, 16, 24, 0, 0, 1],
+        [table.address, 8, 40, 12, rows.address, 3],
+    ]
     assert [event.calls for event in Event.made] == [["blocking=True", "record"]]
-    assert copies.arriving[0].sources[:2] == [source, source]  # kept until they have arrived
     (pack,) = copies.packs
-    assert {name: array.tolist() for name, array in pack.arrays().items()} == {
-        "a": [0, 1, 2],
-        "b": [3, 4, 5],
-    }
+    assert pack.entries == (("a", "int64", (3,)), ("b", "int64", (2,)), ("c", "int32", (3, 2)))
+    (copy,) = copies.arriving
+    assert [each.source for each in copy.kept[0].values()] == [a, b, table]  # until it has arrived
 
 
-def test_copies_of_an_earlier_hook_are_waited_for_too(device: list[Any]) -> None:
+def test_a_step_that_is_given_up_frees_nothing_that_a_copy_uses(launches: list[Any]) -> None:
+    source = OnDevice()
+    before = sys.getrefcount(source)
+    for _ in range(2):
+        copies = HostCopies()
+        copies.take("a", source)  # type: ignore[arg-type]
+        copies.mark()
+    del copies
+    assert sys.getrefcount(source) > before
+    for _ in range(host._latest.maxlen or 0):
+        copies = HostCopies()
+        copies.take("a", OnDevice())  # type: ignore[arg-type]
+        copies.mark()
+    assert sys.getrefcount(source) == before
+
+
+def test_copies_of_an_earlier_hook_are_waited_for_too(launches: list[Any]) -> None:
     first, second = HostCopies(), HostCopies()
     for name, copies in (("a", first), ("b", second)):
         copies.take(name, OnDevice())  # type: ignore[arg-type]
@@ -112,6 +138,12 @@ def test_copies_of_an_earlier_hook_are_waited_for_too(device: list[Any]) -> None
     assert [copy.event for copy in second.arriving] == [Event.made[1], Event.made[0], Event.made[2]]
 
 
+def found_in(copies: HostCopies) -> dict[str, Any]:
+    for copy in copies.arriving:
+        copy.event.synchronize()
+    return {name: array.tolist() for pack in copies.packs for name, array in pack.arrays().items()}
+
+
 def test_on_the_host_it_is_a_copy_at_once() -> None:
     copies, source = HostCopies(), torch.tensor([1, 2])
     copies.take("a", source)
@@ -120,31 +152,8 @@ def test_on_the_host_it_is_a_copy_at_once() -> None:
     copies.take("d", None)
     source += 1
     copies.mark()
-    (pack,) = copies.packs
-    found = {name: array.tolist() for name, array in pack.arrays().items()}
-    assert found == {"a": [1, 2], "b": [[True, False]], "c": 5}
+    assert found_in(copies) == {"a": [1, 2], "b": [[True, False]], "c": 5}
     assert not copies.arriving
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_a_device_tensor_as_it_stood_at_the_mark() -> None:
-    copies = HostCopies()
-    source = torch.arange(12, device="cuda").reshape(3, 4)
-    copies.take("strided", source[:, 1:3])
-    copies.take("bool", source[0] > 1)
-    copies.take("float", source[1].float())
-    copies.take("cpu", torch.tensor([7]))
-    copies.mark()
-    source.zero_()  # later in the stream
-    for copy in copies.arriving:
-        copy.event.synchronize()
-    found = {n: a.tolist() for pack in copies.packs for n, a in pack.arrays().items()}
-    assert found == {
-        "strided": [[1, 2], [5, 6], [9, 10]],
-        "bool": [False, False, True, True],
-        "float": [4.0, 5.0, 6.0, 7.0],
-        "cpu": [7],
-    }
 
 
 DEVICES = [
@@ -156,41 +165,95 @@ DEVICES = [
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_slab_is_sent_as_it_stands(device: str) -> None:
-    entries = (("lens", torch.int64, (2,)), ("slots", torch.int32, (2, 3)))
-    slab = Slab(entries, torch.zeros(1, device=device))
-    lens, slots = slab.views
-    lens.copy_(torch.tensor([5, 6]))
-    table = torch.arange(12, dtype=torch.int32, device=device).reshape(4, 3)
-    torch.index_select(table, 0, torch.tensor([3, 1], device=device), out=slots)
+def test_arrays_as_they_stood_at_the_mark(device: str) -> None:
     copies = HostCopies()
-    slab.send(copies)
-    for copy in copies.arriving:
-        copy.event.synchronize()
-    found = {n: a.tolist() for pack in copies.packs for n, a in pack.arrays().items()}
-    assert found == {"lens": [5, 6], "slots": [[9, 10, 11], [3, 4, 5]]}
+    source = torch.arange(12, device=device).reshape(3, 4)
+    table = torch.arange(20, dtype=torch.int32, device=device).reshape(4, 5)
+    copies.take("first", source, 2)
+    copies.take("strided", source[:, 1:3])
+    copies.take("bool", source[0] > 1, 3)
+    copies.take("float", source[1].float())
+    copies.take("scalar", torch.tensor(7, device=device))
+    copies.take("empty", source[:0])
+    copies.take("cpu", torch.tensor([7]))
+    copies.take_rows("rows", table, 3, torch.tensor([3, 1], device=device))
+    copies.take_rows("narrow", table, 9, torch.tensor([2], dtype=torch.int32, device=device))
+    copies.take("long", torch.arange(5000, dtype=torch.int16, device=device))
+    copies.mark()
+    source.zero_()  # later in the stream
+    table.zero_()
+    assert found_in(copies) == {
+        "first": [[0, 1, 2, 3], [4, 5, 6, 7]],
+        "strided": [[1, 2], [5, 6], [9, 10]],
+        "bool": [False, False, True],
+        "float": [4.0, 5.0, 6.0, 7.0],
+        "scalar": 7,
+        "empty": [],
+        "cpu": [7],
+        "rows": [[15, 16, 17], [5, 6, 7]],
+        "narrow": [[10, 11, 12, 13, 14]],
+        "long": list(range(5000)),
+    }
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_copies_aside_see_what_came_before_and_not_what_comes_after(device: str) -> None:
+def test_work_aside_sees_what_came_before_and_not_what_comes_after(device: str) -> None:
     aside = Aside()
     for number in range(20):
         source = torch.zeros(1 << 16, dtype=torch.int64, device=device)
         source += number
-        copies = HostCopies()
-        copies.take("before", source)
+        made: list[torch.Tensor] = []
 
-        def more(copies: HostCopies = copies, source: torch.Tensor = source) -> None:
-            copies.take("made", source + 1)
+        def work(made: list[torch.Tensor] = made, source: torch.Tensor = source) -> None:
+            made.append(source + 1)
 
-        aside.mark(copies, source, more)
+        aside.run(work, source)
         aside.done()
         source.fill_(-1)
-        for copy in copies.arriving:
-            copy.event.synchronize()
-        found = {n: a for pack in copies.packs for n, a in pack.arrays().items()}
-        assert set(found["before"].tolist()) == {number}
-        assert set(found["made"].tolist()) == {number + 1}
+        assert set(made[0].tolist()) == {number + 1}
+
+
+@given(st.data())
+def test_the_kernel_gathers_what_its_twin_does(data: st.DataObject) -> None:
+    """On a GPU, or on the interpreter with the host's own addresses."""
+    triton = pytest.importorskip("triton")
+    if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
+        pytest.skip("no CUDA device, and TRITON_INTERPRET is not 1")
+    from engine.sglang.snapshot_kernel import gather_arrays
+
+    on = "cuda" if torch.cuda.is_available() else "cpu"
+    noted: dict[str, Noted] = {}
+    for number in range(data.draw(st.integers(1, 4))):
+        dtype = data.draw(st.sampled_from([torch.bool, torch.int16, torch.int32, torch.int64]))
+        rows, columns = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 9))
+        table = torch.randint(0, 2, (rows, columns)).to(on, dtype)
+        if data.draw(st.booleans()):
+            picked = [data.draw(st.integers(0, rows - 1)) for _ in range(3)]
+            width = data.draw(st.integers(1, columns))
+            noted[f"{number}"] = Noted(table, (3, width), torch.tensor(picked, device=on))
+        else:
+            noted[f"{number}"] = Noted(table, (data.draw(st.integers(0, rows)), columns))
+
+    class Kernel:
+        def __getitem__(self, grid: tuple[int, int]) -> Any:
+            def launch(block: torch.Tensor, header: int, chunk: int, num_warps: int) -> None:
+                triton.jit(gather_arrays)[grid](block, header, 16, num_warps=num_warps)
+
+            return launch
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(snapshot, "_kernel", Kernel)
+        patch.setattr(snapshot, "CHUNK", 16)
+        if on == "cpu":
+            empty = torch.empty
+            patch.setattr(
+                snapshot.torch, "empty", lambda n, dtype, pin_memory: empty(n, dtype=dtype)
+            )
+        pack = gathered(noted)
+        if on == "cuda":
+            torch.cuda.synchronize()
+    expected = {name: values_of(each).tolist() for name, each in noted.items()}
+    assert {name: array.tolist() for name, array in pack.arrays().items()} == expected
 
 
 def test_a_block_that_is_too_short_is_told_by_name() -> None:

@@ -1,0 +1,88 @@
+"""Many arrays of a device in one launch: a kernel reads them where they lie and writes to pinned memory of the host.
+
+A copy of its own for each array costs the server's thread some ten microseconds apiece, and slices cost as much again.
+Here an array is an address and a length; nothing is sliced, put together or allocated on the device.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from engine.sglang.packed import Entry, Packed, up
+
+WORDS = 6  # of an entry; see ``snapshot_kernel``
+CHUNK = 2048  # bytes of one program
+SPELLED = {dtype: str(dtype).removeprefix("torch.") for dtype in (
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float32, torch.float64,
+)}  # fmt: skip
+
+
+class Noted(NamedTuple):
+    """An array: the first cells of a contiguous tensor, or the first columns of some rows of a table."""
+
+    source: torch.Tensor
+    shape: tuple[int, ...]
+    rows: torch.Tensor | None = None  # int64 [shape[0]], of a table [*, columns]
+
+
+def gathered(noted: dict[str, Noted]) -> Packed:
+    """Starts the copy; it has arrived once the current stream has come this far. ``noted``: all on one CUDA device."""
+    header, size, longest = 8 * WORDS * len(noted), 0, 0
+    places: list[int] = []
+    entries: list[Entry] = []
+    for name, (source, shape, rows) in noted.items():
+        item = source.element_size()
+        count = 1 if rows is None else shape[0]
+        length = item * _cells(shape) // count if count else 0
+        stride, numbers = (0, 0) if rows is None else (item * source.stride(0), rows.data_ptr())
+        places += (source.data_ptr(), length, size, stride, numbers, count)
+        entries.append((name, SPELLED[source.dtype], shape))
+        longest = max(longest, length * count)
+        size = up(size + length * count)
+    block = torch.empty(header + size, dtype=torch.uint8, pin_memory=True)
+    data = block.numpy()
+    data[:header].view(np.int64)[:] = places
+    if longest:
+        _kernel()[(len(noted), -(-longest // CHUNK))](block, header, CHUNK, num_warps=4)
+    return Packed(tuple(entries), data, header)
+
+
+def on_host(noted: dict[str, Noted]) -> Packed:
+    """The plain twin for tensors of the host: copied at once."""
+    entries: list[Entry] = []
+    parts: list[Any] = []
+    for name, each in noted.items():
+        found = values_of(each).numpy()
+        entries.append((name, SPELLED[each.source.dtype], tuple(found.shape)))
+        own = np.ascontiguousarray(found).reshape(-1).view(np.uint8)
+        parts += (own, np.zeros(up(len(own)) - len(own), np.uint8))
+    return Packed(tuple(entries), np.concatenate(parts))
+
+
+def values_of(noted: Noted) -> torch.Tensor:
+    """The same as a tensor."""
+    source, shape, rows = noted
+    if rows is not None:
+        return source[:, : shape[1]].index_select(0, rows)
+    return source.detach().reshape(-1)[: _cells(shape)].reshape(shape)
+
+
+def _cells(shape: tuple[int, ...]) -> int:
+    cells = 1
+    for extent in shape:
+        cells *= extent
+    return cells
+
+
+@cache
+def _kernel() -> Any:
+    """Compiled where there is a GPU: Triton is imported then alone."""
+    import triton
+
+    from engine.sglang.snapshot_kernel import gather_arrays
+
+    return triton.jit(gather_arrays)
