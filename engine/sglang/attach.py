@@ -39,7 +39,8 @@ def attach(
     for target, parameters in found.found:
         if target.path not in originals:
             originals[target.path] = resolve(target.path)
-            hook_on(target.path, tap.around(HANDLERS[target.handler], parameters))
+            hook = tap.around(HANDLERS[target.handler], parameters, target.handler)
+            hook_on(target.path, hook)
 
     tap.early = any(target.handler == "dflash_step" for target, _ in found.found)
     gaps = {"missing": list(found.missing), "refused": list(found.refused)}

@@ -108,7 +108,13 @@ class Feeder:
         self._due = time.monotonic() + PERIOD
         self._read_control()
         counts, ring = self._tap.counts, self._tap.ring
-        report = Report(self._tap.control, self._problem, dropped=ring.dropped, **asdict(counts))
+        report = Report(
+            self._tap.control,
+            self._problem,
+            dropped=ring.dropped,
+            spent={name: (own.before, own.after) for name, own in self._tap.spent.items()},
+            **asdict(counts),
+        )
         self._send(report)
         if self._lost is not None:
             self._say_lost(report)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from engine.sglang import verified
 from engine.sglang.fingerprints import fingerprints
 from engine.sglang.host import HostCopies, NotCopied, capturing
-from engine.sglang.laid import add_padding, lay_eager, lay_replay, names_of
+from engine.sglang.laid import lay_eager, lay_replay
 from engine.sglang.raw import RawStep, Tree
 from engine.sglang.tap import Handler, Tap
 from engine.sglang.verified import Verifying
@@ -37,11 +38,10 @@ def _eager(tap: Tap, held: Any, result: Any, given: Given) -> None:
 
 
 def _replay(tap: Tap, held: Any, result: Any, given: Given) -> None:
-    if tap.wanted and _is_verify(given["forward_mode"], given["spec_info"]):
+    spec_info, lens = given["spec_info"], given["seq_lens"]
+    if tap.wanted and _is_verify(given["forward_mode"], spec_info) and not capturing(lens):
         count = len(given["req_pool_indices"])
-        lens, host = given["seq_lens"][:count], given["seq_lens_cpu"]
-        if not capturing(lens):
-            tap.add_laid(lay_replay(given["self"], given["spec_info"], lens, host))
+        tap.add_laid(lay_replay(given["self"], spec_info, count, lens, given["seq_lens_cpu"]))
 
 
 def _out_graph(tap: Tap, held: Any, result: Any, given: Given) -> None:
@@ -49,18 +49,17 @@ def _out_graph(tap: Tap, held: Any, result: Any, given: Given) -> None:
     if given.get("in_capture") or not tap.wanted or capturing(batch.seq_lens):
         return
     if _is_verify(batch.forward_mode, batch.spec_info):
-        lens = batch.seq_lens[: batch.batch_size]
-        tap.add_laid(lay_replay(given["self"], batch.spec_info, lens, batch.seq_lens_cpu))
+        lens, host = batch.seq_lens, batch.seq_lens_cpu
+        tap.add_laid(lay_replay(given["self"], batch.spec_info, batch.batch_size, lens, host))
 
 
 def _padding(tap: Tap, held: Any, result: Any, given: Given) -> None:
-    spec_info, runner = given["forward_batch"].spec_info, given["self"]
+    batch, runner = given["forward_batch"], given["self"]
     laid = tap.pending[-1] if tap.pending else None
-    if laid is None or spec_info is not laid.spec_info or laid.layout.graph != "replay":
+    if laid is None or batch.spec_info is not laid.spec_info or laid.graph != "replay":
         return
     if not capturing(runner.buffers.positions):
-        laid.rids = names_of(given["forward_batch"])
-        add_padding(laid, runner.buffers)
+        laid.forward_batch, laid.buffers = batch, runner.buffers
         if tap.early:
             laid.read().mark()
 
@@ -76,7 +75,7 @@ def _eagle_tree(tap: Tap, held: Any, result: Any, given: Given) -> None:
 
 def _ngram_tree(tap: Tap, held: Any, result: Any, given: Given) -> None:
     if tap.wanted:
-        tap.tree, tap.tree_copies = Tree("ngram", mask=np.array(result[1])), None
+        tap.tree, tap.tree_copies = Tree("ngram", mask=result[1]), None
 
 
 def _begin(tap: Tap, given: Given) -> Verifying | None:
@@ -98,6 +97,9 @@ def _begin(tap: Tap, given: Given) -> Verifying | None:
     except NotCopied:
         tap.counts.seen += 1
         raise
+    tree = tap.tree
+    if tree is not None and tree.mask is not None:
+        tap.tree = replace(tree, mask=np.array(tree.mask))
     step.copies.mark()  # before anything is changed in place
     tap.verifying = step
     return step

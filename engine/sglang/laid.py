@@ -7,7 +7,7 @@ the batch that the graph was captured for, with the lengths that the host knows.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,25 +18,39 @@ from engine.sglang.raw import Layout, cells_of
 BLIND_BYTES = 4 << 20  # of an array whose length only the device knows
 
 
-@dataclass
 class Laid:
     """What one verify forward was laid out with; ``spec_info`` identifies the step.
 
-    The arrays lie in buffers that nothing changes before the step's verification. They are read by :meth:`read`, which
-    is called while the device is busy with the forward, so that the launch of the forward need not wait for it.
+    A hook keeps what it was called with and no more: the launch of the forward must not wait for it. :meth:`read` looks
+    at it while the device is busy with the forward. Until the step's verification, nothing changes what it finds.
     """
 
-    spec_info: Any
-    layout: Layout
-    rids: tuple[str, ...] | None = None  # where the forward batch knows them
-    copies: HostCopies = field(default_factory=HostCopies)
-    later: list[Callable[[], None]] = field(default_factory=list)
+    __slots__ = ("_read", "buffers", "copies", "forward_batch", "graph", "layout", "spec_info")
+
+    def __init__(self, spec_info: Any, graph: str, read: Callable[[HostCopies], Layout]) -> None:
+        """``graph``: "eager" or "replay"; ``read`` notes every array and says the rest."""
+        self.spec_info, self.graph, self._read = spec_info, graph, read
+        self.forward_batch: Any = None  # where it may know the requests' names
+        self.buffers: Any = None  # of the graph's runner: rows of padded requests too
+        self.layout: Layout | None = None  # once it was read
+        self.copies = HostCopies()
 
     def read(self) -> HostCopies:
-        """Note every array. Raises :class:`NotCopied`."""
-        while self.later:
-            self.later.pop(0)()
+        """Note every array, once. Raises :class:`NotCopied`."""
+        if self.layout is None:
+            layout = self._read(self.copies)
+            if self.buffers is not None:
+                count = layout.captured_bs * layout.rows
+                for name in ("input_ids", "positions", "out_cache_loc"):
+                    self.copies.take(name, getattr(self.buffers, name), count)
+                layout = replace(layout, padded=True)
+            self.layout = layout
         return self.copies
+
+    @property
+    def rids(self) -> tuple[str, ...] | None:
+        """Request ids as far as the forward batch knows them."""
+        return None if self.forward_batch is None else names_of(self.forward_batch)
 
 
 def rows_of(spec_info: Any) -> int:
@@ -66,15 +80,13 @@ def host_lengths(lengths: Any, count: int) -> list[int] | None:
 
 
 def lay_eager(backend: Any, batch: Any) -> Laid:
-    """From ``forward_metadata``, right after it was made. Raises :class:`NotCopied`."""
-    metadata, count = backend.forward_metadata, len(batch.req_pool_indices)
-    lengths = host_lengths(getattr(batch, "seq_lens_cpu", None), count)
-    layout = _layout(backend, batch.spec_info, "eager", count, lengths is None)
-    laid = Laid(batch.spec_info, replace(layout, max_extend_len=metadata.max_extend_len))
-    laid.rids, seq_lens = names_of(batch), batch.seq_lens
+    """From ``forward_metadata``, right after it was made."""
+    metadata = backend.forward_metadata
 
-    def read() -> None:
-        take = laid.copies.take
+    def read(copies: HostCopies) -> Layout:
+        take, count = copies.take, len(batch.req_pool_indices)
+        lengths = host_lengths(getattr(batch, "seq_lens_cpu", None), count)
+        layout = _layout(backend, batch.spec_info, "eager", count, lengths is None)
         take("qo_indptr", metadata.qo_indptr)
         take("kv_indptr", metadata.kv_indptr)
         take("kv_indices", metadata.kv_indices, _cut(metadata.kv_indices, _total(lengths)))
@@ -82,47 +94,35 @@ def lay_eager(backend: Any, batch: Any) -> Laid:
             take("mask_indptr", metadata.mask_indptr)
             mask = metadata.custom_mask
             take("custom_mask", mask, _cut(mask, _cells(layout, lengths)))
-        take("seq_lens", seq_lens)
+        take("seq_lens", batch.seq_lens)
+        return replace(layout, max_extend_len=metadata.max_extend_len)
 
-    laid.later.append(read)
+    laid = Laid(batch.spec_info, "eager", read)
+    laid.forward_batch = batch
     return laid
 
 
-def lay_replay(backend: Any, spec_info: Any, seq_lens: torch.Tensor, seq_lens_cpu: Any) -> Laid:
-    """From the persistent buffers, right after they were filled. Raises :class:`NotCopied`."""
-    count = len(seq_lens)
-    lengths = host_lengths(seq_lens_cpu, count)
-    layout = _layout(backend, spec_info, "replay", count, lengths is None)
-    mask = _mask_buffer(backend) if getattr(spec_info, "custom_mask", None) is not None else None
-    if mask is not None:
-        layout = replace(layout, mask_capacity=mask.numel())
-    laid = Laid(spec_info, layout)
+def lay_replay(
+    backend: Any, spec_info: Any, requests: int, seq_lens: torch.Tensor, seq_lens_cpu: Any
+) -> Laid:
+    """From the persistent buffers, right after they were filled; ``requests``: captured ones."""
 
-    def read() -> None:
-        take = laid.copies.take
-        take("qo_indptr", backend.qo_indptr, count + 1)
-        take("kv_indptr", backend.kv_indptr, count + 1)
+    def read(copies: HostCopies) -> Layout:
+        take, lengths = copies.take, host_lengths(seq_lens_cpu, requests)
+        layout = _layout(backend, spec_info, "replay", requests, lengths is None)
+        take("qo_indptr", backend.qo_indptr, requests + 1)
+        take("kv_indptr", backend.kv_indptr, requests + 1)
         slots = backend.cuda_graph_kv_indices
         take("kv_indices", slots, _cut(slots, _total(lengths)))
-        if mask is not None:
-            take("mask_indptr", backend.mask_indptr, count + 1)
-            take("custom_mask", mask, _cut(mask, _cells(layout, lengths)))
-        take("seq_lens", seq_lens)
+        take("seq_lens", seq_lens, requests)
+        mask = _mask_buffer(backend)
+        if mask is None or getattr(spec_info, "custom_mask", None) is None:
+            return layout
+        take("mask_indptr", backend.mask_indptr, requests + 1)
+        take("custom_mask", mask, _cut(mask, _cells(layout, lengths)))
+        return replace(layout, mask_capacity=mask.numel())
 
-    laid.later.append(read)
-    return laid
-
-
-def add_padding(laid: Laid, buffers: Any) -> None:
-    """The rows of all captured requests as the graph reads them: input_ids, positions, out_cache_loc."""
-    count = laid.layout.captured_bs * laid.layout.rows
-
-    def read() -> None:
-        for name in ("input_ids", "positions", "out_cache_loc"):
-            laid.copies.take(name, getattr(buffers, name), count)
-
-    laid.layout = replace(laid.layout, padded=True)
-    laid.later.append(read)
+    return Laid(spec_info, "replay", read)
 
 
 def _layout(backend: Any, spec_info: Any, graph: str, count: int, blind: bool) -> Layout:

@@ -58,7 +58,7 @@ class Ends:
     stops: tuple[int, ...]  # end-of-sequence tokens
 
 
-@dataclass(frozen=True)
+@dataclass
 class RawStep:
     """Everything of one step; arrays may be read after :meth:`wait`."""
 

@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections import deque
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ class Report:
     not_taken: int = 0
     errors: int = 0
     last_error: str | None = None
+    spent: dict[str, tuple[float, float]] = field(default_factory=dict)  # seconds in each hook
 
 
 class Recorder:
@@ -140,6 +141,11 @@ class Recorder:
                 "with_fault": own.with_fault,
             },
             "hook_errors": report.errors,
+            "hook_us_a_step": {
+                name: [round(1e6 * seconds / report.seen, 1) for seconds in spent]
+                for name, spent in report.spent.items()
+                if report.seen and any(spent)
+            },
             "last_error": own.last_error or report.last_error,
             "control": asdict(report.control),
             "control_problem": report.control_problem,

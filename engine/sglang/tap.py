@@ -6,6 +6,7 @@ whatever goes wrong on the tap's side is counted, never raised.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -45,10 +46,19 @@ class Counts:
 
 
 @dataclass
+class Spent:
+    """Seconds of the server's thread that a hook has taken before and after the server's own function."""
+
+    before: float = 0.0
+    after: float = 0.0
+
+
+@dataclass
 class Tap:
     """State of one process."""
 
     ring: Ring = field(default_factory=Ring)
+    spent: dict[str, Spent] = field(default_factory=dict)
     control: Control = field(default_factory=Control)  # replaced as a whole by the feeder's thread
     counts: Counts = field(default_factory=Counts)
     start: Callable[[Any], None] | None = (
@@ -69,46 +79,53 @@ class Tap:
         """Whether the next verification is to be recorded."""
         return self.start is None and self.control.wants(self.counts.seen)
 
-    def around(self, handler: Handler, names: tuple[str, ...]) -> Callable[..., Any]:
-        """The hook; ``names``: parameters of the watched function in order."""
+    def around(
+        self, handler: Handler, names: tuple[str, ...], label: str = "hook"
+    ) -> Callable[..., Any]:
+        """The hook; ``names``: parameters of the watched function in order. ``label``: its time is counted under."""
+
+        before, after, counts = handler.before, handler.after, handler.counts
+        clock, spent = time.perf_counter, self.spent.setdefault(label, Spent())
 
         def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            if not handler.counts and self.start is None and not self.control.record:
+            if not counts and self.start is None and not self.control.record:
                 return original(*args, **kwargs)
-            bound, held = self._before(handler, names, args, kwargs)
+            begun, held = clock(), None
+            try:
+                bound = dict(zip(names, args))  # noqa: B905
+                if kwargs:
+                    bound.update(kwargs)
+                if before is not None:
+                    held = before(self, bound)
+            except Exception as error:
+                self._failed(error)
+                return original(*args, **kwargs)
+            spent.before += clock() - begun
             result = original(*args, **kwargs)
-            if bound is not None and handler.after is not None:
-                self._guarded(handler.after, held, result, bound)
+            if after is not None:
+                begun = clock()
+                try:
+                    after(self, held, result, bound)
+                except Exception as error:
+                    self._failed(error)
+                spent.after += clock() - begun
             return result
 
         return hook
 
-    def _before(
-        self, handler: Handler, names: tuple[str, ...], args: Any, kwargs: Any
-    ) -> tuple[dict[str, Any] | None, Any]:
-        """Arguments by name and what the handler holds; no arguments where it failed."""
-        bound = {**dict(zip(names, args, strict=False)), **kwargs}
-        if handler.before is None:
-            return bound, None
-        done: list[Any] = []
-        self._guarded(lambda tap, given: done.append(handler.before(tap, given)), bound)  # type: ignore[misc]
-        return (bound, done[0]) if done else (None, None)
-
-    def _guarded(self, call: Callable[..., None], *args: Any) -> None:
-        try:
-            call(self, *args)
-        except NotCopied as reason:
+    def _failed(self, error: Exception) -> None:
+        if isinstance(error, NotCopied):
             self.counts.not_taken += 1
-            self.counts.last_error = str(reason)[:500]
-        except Exception as error:
+            self.counts.last_error = str(error)[:500]
+        else:
             self.counts.errors += 1
             self.counts.last_error = f"{type(error).__name__}: {error}"[:500]
 
     def add_laid(self, laid: Laid) -> None:
         """Keep the layout of a step that is about to run."""
-        if self.early:
-            laid.read().mark()
         self.pending.append(laid)
+        if self.early and laid.graph == "eager":
+            laid.read().mark()
 
     def laid_of(self, spec_info: Any) -> Laid | None:
         """The latest layout of a step."""
@@ -140,6 +157,8 @@ class Tap:
                 "verification, found none (another attention backend?)"
             )
             return
+        if laid.layout is None:
+            laid.read().mark()
         self.held = raw_step(number, laid, step, tree, ended, more)
         if not hold:
             self.release()

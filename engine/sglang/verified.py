@@ -23,7 +23,7 @@ class Verifying:
     count: int  # live requests
     rids: tuple[str, ...] | None  # None where the batch does not know its requests
     outputs_before: tuple[int, ...]  # tokens that each request had emitted
-    greedy: bool | None
+    facts: dict[str, Any]  # of the RawStep, as far as they are known before
     best: torch.Tensor | None = None  # of :func:`top2`
     copies: HostCopies = field(default_factory=HostCopies)
 
@@ -32,7 +32,6 @@ def begin(spec_info: Any, batch: Any, logits_output: Any) -> Verifying:
     """Before verification: note links, tokens, places and lengths. Raises :class:`NotCopied`."""
     requests = list(getattr(batch, "reqs", None) or ())
     logits = getattr(logits_output, "next_token_logits", None)
-    greedy = getattr(getattr(batch, "sampling_info", None), "is_all_greedy", None)
     step = Verifying(
         spec_info,
         batch,
@@ -40,11 +39,25 @@ def begin(spec_info: Any, batch: Any, logits_output: Any) -> Verifying:
         len(batch.seq_lens),
         tuple(str(request.rid) for request in requests) or None,
         tuple(len(request.output_ids) for request in requests),
-        greedy if isinstance(greedy, bool) else None,
+        _facts(spec_info, batch, logits),
     )
     _take_inputs(step)
     _take_prefix_slots(step)
     return step
+
+
+def _facts(spec_info: Any, batch: Any, logits: torch.Tensor | None) -> dict[str, Any]:
+    greedy = getattr(getattr(batch, "sampling_info", None), "is_all_greedy", None)
+    topk = getattr(spec_info, "topk", None)
+    page = getattr(getattr(batch, "tree_cache", None), "page_size", None)
+    return {
+        "greedy": greedy if isinstance(greedy, bool) else None,
+        "vocab_size": None if logits is None else int(logits.shape[-1]),
+        "logits_dtype": None if logits is None else str(logits.dtype).removeprefix("torch."),
+        "topk": topk if isinstance(topk, int) and topk > 0 else None,
+        "page_size": page if isinstance(page, int) and page > 0 else None,
+        "algorithm": type(spec_info).__name__,
+    }
 
 
 def _take_inputs(step: Verifying) -> None:
@@ -105,24 +118,18 @@ def raw_step(
     """Put together; keeps no tensor of the server's beyond its copy. A request whose name nothing tells gets one of its
     own for this step, so that no check takes it for another's continuation. ``more``: copies of the tree's builder.
     """
-    unnamed = tuple(f"unnamed-{number}-{place}" for place in range(step.count))
-    named = next((n for n in (step.rids, laid.rids) if n and len(n) >= step.count), unnamed)
-    spec, logits = step.spec_info, step.logits
-    topk = getattr(spec, "topk", None)
-    page = getattr(getattr(step.batch, "tree_cache", None), "page_size", None)
+    names = next((n for n in (step.rids, laid.rids) if n and len(n) >= step.count), None)
+    if names is None:
+        names = tuple(f"unnamed-{number}-{place}" for place in range(step.count))
     parts = (laid.copies, more, step.copies)
+    assert laid.layout is not None
     return RawStep(
         number=number,
         laid=laid.layout,
-        rids=named[: step.count],
-        greedy=step.greedy,
-        vocab_size=None if logits is None else int(logits.shape[-1]),
-        logits_dtype=None if logits is None else str(logits.dtype).removeprefix("torch."),
-        topk=topk if isinstance(topk, int) and topk > 0 else None,
-        page_size=page if isinstance(page, int) and page > 0 else None,
-        algorithm=type(spec).__name__,
+        rids=names[: step.count],
         tree=tree,
         ends=ended,
         packs=[pack for part in parts for pack in part.packs],
         arriving=[copy for part in parts for copy in part.arriving],
+        **step.facts,
     )

@@ -181,6 +181,11 @@ def test_health_says_what_is_in_place_and_what_is_missing(serve: Callable[[], Se
     assert all(found["hooks"].values())
     assert "verification of DFLASH" in found["missing"]
     assert found["state"] == "recording"
+    server.tap.stop()
+    took = server.health()["hook_us_a_step"]
+    assert set(took) >= {"eager", "verify"}
+    assert all(before >= 0 and after >= 0 for before, after in took.values())
+    assert sum(took["verify"]) > took["eager"][0]
     header = open_trace(server.folder).header
     assert header.model == "/models/tiny"
     notes = json.loads(header.notes)
@@ -264,7 +269,7 @@ def test_nothing_is_touched_while_nothing_is_recorded_but_steps_are_counted(
     while server.tap.control.record:
         assert time.monotonic() < end
         time.sleep(0.02)
-    for name in ("lay_eager", "lay_replay", "add_padding"):
+    for name in ("lay_eager", "lay_replay"):
         monkeypatch.setattr(f"engine.sglang.handlers.{name}", None)
     assert server.run_eager(worked.verify_input(), worked.batch()) == "verified"
     server.run_replay(worked.verify_input(), worked.batch(), captured=2)
