@@ -48,7 +48,9 @@ class ServerSubject:
     patience: float = 900.0  # seconds until it must be ready
     ahead: int = 0
     timeout: float = 300.0  # seconds of one answer
-    tie: float = 0.5  # log-probabilities that lie closer are a near-tie
+    tie: float = (
+        0.25  # log-probabilities that lie closer are a near-tie; 16-bit logits are some 0.1 apart
+    )
 
     def __post_init__(self) -> None:
         for name in ("command", "plain_command"):

@@ -104,12 +104,19 @@ def ends(step: Verifying) -> Ends:
     """What each request emitted, from its own list."""
     requests = list(step.batch.reqs)
     pairs = zip(requests, step.outputs_before, strict=True)
-    stops = {int(t) for r in requests for t in (getattr(r, "eos_token_ids", None) or ())}
+    # Stops are told for the whole batch: with a request that passes over them, nothing can be said of the others'.
+    ignored = any(_ignores_stops(request) for request in requests)
+    own = () if ignored else requests
+    stops = {int(t) for r in own for t in (getattr(r, "eos_token_ids", None) or ())}
     return Ends(
         tuple(tuple(int(t) for t in request.output_ids[before:]) for request, before in pairs),
         tuple(bool(request.finished()) for request in requests),
         tuple(sorted(stops)),
     )
+
+
+def _ignores_stops(request: Any) -> bool:
+    return bool(getattr(getattr(request, "sampling_params", None), "ignore_eos", False))
 
 
 def raw_step(

@@ -40,11 +40,11 @@ class Req:
     def __init__(self, rid: str, limit: int = 1000):
         self.rid, self.output_ids, self.limit = rid, [], limit
         self.eos_token_ids = {2}
+        self.sampling_params = SimpleNamespace(ignore_eos=False)
 
     def finished(self) -> bool:
-        return len(self.output_ids) >= self.limit or (
-            bool(self.output_ids) and self.output_ids[-1] in self.eos_token_ids
-        )
+        ended = bool(self.output_ids) and self.output_ids[-1] in self.eos_token_ids
+        return len(self.output_ids) >= self.limit or (ended and not self.sampling_params.ignore_eos)
 
 
 class TritonAttnBackend:

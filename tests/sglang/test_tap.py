@@ -164,6 +164,21 @@ def test_a_request_that_ends_leaves_the_walk_whole(serve: Callable[[], Server]) 
     assert not TraceChecker().feed(step)
 
 
+@pytest.mark.parametrize("ignores", [True, False])
+def test_a_request_that_goes_on_past_a_stop(serve: Callable[[], Server], ignores: bool) -> None:
+    """It was asked to, so no stop is told: its tokens are all that it accepted."""
+    server = serve()
+    batch = worked.batch()
+    (request,) = batch.reqs
+    request.eos_token_ids, request.sampling_params.ignore_eos = {30}, ignores
+    server.run_eager(worked.verify_input(), batch)
+    (step,) = steps(server, 1)
+    assert lists(step.outcome.emitted) == [[12, 30, 44] if ignores else [12, 30]]
+    stops = step.config.eos_token_ids
+    assert (stops is None) if ignores else (stops.tolist() == [30])
+    assert not [f for f in TraceChecker().feed(step) if f.is_cause]
+
+
 def test_the_story_a_backend_narrower_than_the_rows(serve: Callable[[], Server]) -> None:
     server = serve()
     server.run_eager(worked.verify_input(), worked.batch(), width=3)
