@@ -99,7 +99,7 @@ def isolate(
     timeout: Annotated[float, typer.Option(help="Seconds of one answer.")] = 300.0,
     tie: Annotated[
         float, typer.Option(help="Log-probabilities that lie closer are a near-tie.")
-    ] = 0.5,
+    ] = 0.25,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the results; default: a new one here.")
     ] = None,
