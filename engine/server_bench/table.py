@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 HEAD = (
-    "| in flight | server | tokens/s | 25–75 % | × first | 25–75 % | tokens | tokens a step "
-    "| first's text | own text again |"
+    "| in flight | server | tokens/s | 25–75 % | × first | 25–75 % | tokens a step | ms a step | × first | 25–75 % "
+    "| tokens | first's text | own text again |"
 )
-RULE = "| --: | --- | --: | --: | --: | --: | --: | --: | --: | --: |"
+RULE = "| --: | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: |"
 TOLD = (
     "version",
     "model_path",
@@ -41,7 +41,8 @@ def lines(data: dict[str, Any]) -> Iterator[str]:
     first = _plain(data["servers"][0]["name"])
     yield (
         f"Medians over rounds, with quartiles. “× first”: tokens/s over {first}'s of the same round; a difference from "
-        "1 that is not larger than the distance of its quartiles may be noise. “first's text”: answers that are "
+        "1 that is not larger than the distance of its quartiles may be noise. “ms a step”: time of an answer over its "
+        "decode steps, which compares servers that accept different drafts. “first's text”: answers that are "
         f"{first}'s word for word; “own text again”: those that are the server's own of the first round."
     )
     if len(data["rounds"]) < ENOUGH:
@@ -74,12 +75,19 @@ def _row(row: dict[str, Any]) -> str:
         _range(row["tokens_per_s_quartiles"], ".1f"),
         f"{row['ratio']:.3f}",
         _range(row["ratio_quartiles"], ".3f"),
+        _number(length, ".2f"),
+        _number(row["step_ms"], ".3f"),
+        _number(row["step_ratio"], ".3f"),
+        "–" if row["step_ratio"] is None else _range(row["step_ratio_quartiles"], ".3f"),
         str(row["tokens"]),
-        "–" if length is None else f"{length:.2f}",
         f"{row['equal']}/{row['compared']}",
         again,
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _number(value: float | None, form: str) -> str:
+    return "–" if value is None else f"{value:{form}}"
 
 
 def _range(pair: list[float], form: str) -> str:

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from engine.server.client import ServerError, address_of
 from engine.server.trial import Endpoint
 from engine.server_bench.about import chosen
 from engine.server_bench.data import Heading, data_of
-from engine.server_bench.figures import figures_of, spread
+from engine.server_bench.figures import figures_of, spread, step_ms
 from engine.server_bench.lot import Door, Lot, ask_lot
 from engine.server_bench.named import doors_of
 from engine.server_bench.plan import Plan, rotated
@@ -74,6 +75,24 @@ def test_figures_are_exact_and_a_ratio_is_of_one_round() -> None:
     assert mine["rounds"] == 4
     assert figures_of([], ["a"], [1]) == []
     assert spread([3.0]) == (3.0, 3.0)
+
+
+def test_the_time_of_a_step_does_not_hang_on_what_is_accepted() -> None:
+    """100 tokens in 2 s, 4 a step, are 25 steps of 80 ms; twice the acceptance in half the time is the same step."""
+    lots = [Lot(2.0, 100, 4.0, ("x",)), Lot(1.0, 100, 8.0, ("x",)), Lot(1.0, 100, None, ("x",))]
+    assert [step_ms(lot, 1) for lot in lots] == [80, 80, None]
+    assert step_ms(lots[0], 8) == 640  # of each of eight requests at a time
+    rounds = [Round(("a", "b"), {(1, "a"): lots[0], (1, "b"): lots[1]})] * 2
+    (_, mine) = figures_of(rounds, ("a", "b"), (1,))
+    assert (mine["ratio"], mine["step_ratio"], mine["step_ms"]) == (2, 1, 80)
+    silent = [Round(("a", "b"), {(1, "a"): lots[2], (1, "b"): lots[1]})]
+    assert figures_of(silent, ("a", "b"), (1,))[1]["step_ratio"] is None
+
+
+def test_the_committed_table_is_its_datas() -> None:
+    folder = Path(__file__).parents[2] / "fixtures/bench/ddtree"
+    data = json.loads((folder / "servers.json").read_text())
+    assert (folder / "servers.md").read_text().splitlines() == list(lines(data))
 
 
 def test_texts_are_counted_beside_the_first_and_beside_themselves() -> None:
@@ -160,7 +179,7 @@ def test_acceptance_under_either_name(meta: dict[str, Any], length: float | None
     assert row(rounds, "a")["accept_length"] == length
     data = data_of(Plan(**SMALL), [Door("a", address_of("http://x"))], {}, rounds, Heading())
     cells = next(line for line in lines(data) if line.startswith("| 1 | a |")).split(" | ")
-    assert cells[7] == ("–" if length is None else "3.50")
+    assert cells[6] == ("–" if length is None else "3.50")
 
 
 def test_a_server_that_dies_is_named_and_what_was_complete_is_known() -> None:
@@ -213,9 +232,13 @@ def test_the_table_says_what_the_data_say() -> None:
     assert found[0] == "# T\\nx"
     assert "of \\| note" in found
     assert (
-        "| 1 | a\\|1 | 50.0 | 50.0–50.0 | 1.000 | 1.000–1.000 | 200 | 2.50 | 4/4 | 2/2 |" in found
+        "| 1 | a\\|1 | 50.0 | 50.0–50.0 | 1.000 | 1.000–1.000 "
+        "| 2.50 | 50.000 | 1.000 | 1.000–1.000 | 200 | 4/4 | 2/2 |" in found
     )
-    assert "| 8 | b | 500.0 | 350.0–650.0 | 1.250 | 0.875–1.625 | 200 | – | 2/4 | 2/2 |" in found
+    assert (
+        "| 8 | b | 500.0 | 350.0–650.0 | 1.250 | 0.875–1.625 | – | – | – | – | 200 | 2/4 | 2/2 |"
+        in found
+    )
     assert "- b (http://y:2): version 0.5\\x1b[31m, model_path m" in found
     assert "- a\\|1 (http://x:1): says nothing of itself" in found
     assert "s3cret" not in text
