@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 
 SUFFIXES = (".ddtree.arrow", ".jsonl", ".ddtree.zip", ".zip")
-FIRST = "story-16-4-verify-width"  # shown when nothing was chosen
+FIRST = "sglang-16-4-verify-width"  # shown when nothing was chosen
 VARIABLE = "DDTREE_TRACES"
 LONGEST_NAME = 80  # bytes, without what is added to tell files apart
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from engine.isolate.cell import Cell
 
@@ -30,6 +30,10 @@ class Compared:
     plain_near_tie: bool | None = None  # rounding alone explains that
     accept_length: float | None = None  # tokens a verify step, bonus included
     sampled: bool = False  # another text than plain decoding's is no error
+
+    def at_tie(self, tie: float) -> Compared:
+        """With a margin below ``tie`` as a near-tie, and no other."""
+        return self if self.margin is None else replace(self, near_tie=self.margin < tie)
 
 
 @dataclass(frozen=True)

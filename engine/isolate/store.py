@@ -1,5 +1,7 @@
 """The folder of one experiment: ``experiment.json``, ``results.jsonl`` (a line a cell, as they come), ``traces/``.
 
+What a server's near-tie is, is decided when results are read: :meth:`Store.retie` asks for no server.
+
 A stopped experiment goes on from here: cells that have a line are not measured again. A line that was cut off, as a
 killed process leaves one, counts as not measured.
 """
@@ -10,12 +12,12 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from engine.isolate.cell import Cell
 from engine.isolate.codec import EXPERIMENT, MEASURED
-from engine.isolate.experiment import Experiment
+from engine.isolate.experiment import Experiment, ServerSubject
 from engine.isolate.lines import append_line, text_of, whole_lines
 from engine.isolate.measured import Measured
 
@@ -78,6 +80,20 @@ class Store:
         append_line(self.folder / RESULTS, MEASURED.dumps(measured))
         self._take(measured, str(self.folder / RESULTS))
 
+    def retie(self, tie: float) -> None:
+        """Judge a server's results by another near-tie, from now on. Raises ``ValueError`` for the local engine's."""
+        subject = self.experiment.subject
+        if not isinstance(subject, ServerSubject):
+            raise ValueError(
+                "tie: expected an experiment on a server, found one on the local engine"
+            )
+        self.experiment = replace(self.experiment, subject=replace(subject, tie=tie))
+        whole = self.folder / (WHAT + ".new")
+        whole.write_text(EXPERIMENT.dumps(self.experiment) + "\n", encoding="utf-8")
+        os.replace(whole, self.folder / WHAT)
+        for measured in list(self.results.values()):
+            self._take(measured, str(self.folder / RESULTS))
+
     def forget(self, cell: Cell) -> None:
         """Measure it again: its line stays, the next one counts."""
         self.results.pop(cell, None)
@@ -87,6 +103,10 @@ class Store:
             raise ValueError(
                 f"{where}: expected a cell of the experiment, found {measured.cell.key}"
             )
+        subject = self.experiment.subject
+        if isinstance(subject, ServerSubject):
+            own = tuple(request.at_tie(subject.tie) for request in measured.requests)
+            measured = replace(measured, requests=own)
         self.results[measured.cell] = measured
 
 

@@ -15,9 +15,9 @@ def figures_of(
 ) -> list[dict[str, Any]]:
     """A row for each number in flight and server; none without rounds.
 
-    ``ratio``: of tokens/s to the first server's; ``step_ms``: of one request's decode steps, prompts and everything else
-    of an answer shared out among them, None where a server does not tell its acceptance; ``step_ratio``: to the first
-    server's; servers that accept different drafts are compared by it; ``equal``: answers of ``compared`` that are the first server's;
+    ``ratio``: of tokens/s to the first server's. ``step_ms``: of one request's decode steps, everything else of an
+    answer shared out among them, None where a server does not tell its acceptance; ``step_ratio``: to the first
+    server's, also where drafts are accepted otherwise. ``equal``: answers of ``compared`` that are the first server's;
     ``repeated``: answers of ``asked_again`` that are the server's own of the first round.
     """
     return [

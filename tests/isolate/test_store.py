@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from engine.isolate.codec import EXPERIMENT, MEASURED
 from engine.isolate.experiment import Experiment, LocalSubject, ServerSubject
 from engine.isolate.matrix import Matrix
 from engine.isolate.measured import Compared, Measured
-from engine.isolate.outcome import Outcome
+from engine.isolate.outcome import Outcome, outcomes
 from engine.isolate.store import Store
 from tests.isolate.results import measured
 
@@ -166,3 +167,33 @@ def test_an_experiment_from_before_servers_loaded_ahead() -> None:
     line = EXPERIMENT.dumps(experiment)
     assert '"ahead":0,' in line
     assert EXPERIMENT.loads(line.replace('"ahead":0,', ""), "f") == experiment
+
+
+def test_another_near_tie_asks_for_no_server(tmp_path: Path) -> None:
+    """A text that parts at a margin of 0.3 is right below a tie of 0.4, and wrong above one of 0.25."""
+    subject = ServerSubject(("a",), ("b",), tie=0.4)
+    store = Store.create(tmp_path / "lab", Experiment(MATRIX, subject))
+    cell = next(iter(MATRIX))
+    near, equal = (
+        Compared("p", "x", "y", (1,), (2,), 0, margin=0.3),
+        Compared("p", "x", "x", (1,), (1,), None),
+    )
+    store.add(Measured(cell, (near, equal)))
+    assert [r.near_tie for r in store.results[cell].requests] == [True, None]
+    store.retie(0.25)
+    assert [r.near_tie for r in store.results[cell].requests] == [False, None]
+    again = Store.open(tmp_path / "lab")
+    assert again.experiment.subject == replace(subject, tie=0.25)
+    assert again.results == store.results
+    assert outcomes(again.results.values())[cell] is Outcome.WRONG
+    again.retie(0.4)
+    assert outcomes(again.results.values())[cell] is Outcome.NEAR_TIE
+
+
+def test_the_local_engine_knows_its_own_near_ties(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "lab", Experiment(MATRIX))
+    cell = next(iter(MATRIX))
+    store.add(Measured(cell, (Compared("p", "x", "y", (1,), (2,), 0, margin=0.3, near_tie=True),)))
+    assert store.results[cell].requests[0].near_tie
+    with pytest.raises(ValueError, match="tie: expected an experiment on a server"):
+        store.retie(0.1)

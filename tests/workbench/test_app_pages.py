@@ -118,7 +118,7 @@ def test_mask_diff_window_comes_from_the_url(traces: Path) -> None:
 def test_it_opens_on_the_story_when_nothing_is_asked(traces: Path) -> None:
     at = open_app()
     assert not at.exception
-    assert at.selectbox(key="header trace").value == "story-16-4-verify-width"
+    assert at.selectbox(key="header trace").value == "sglang-16-4-verify-width"
     assert "used for 17 rows" in at.error[0].value
     assert "plain decoding writes" in words(at)
 

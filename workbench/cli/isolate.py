@@ -98,8 +98,11 @@ def isolate(
     ] = 0,
     timeout: Annotated[float, typer.Option(help="Seconds of one answer.")] = 300.0,
     tie: Annotated[
-        float, typer.Option(help="Log-probabilities that lie closer are a near-tie.")
-    ] = 0.25,
+        float | None,
+        typer.Option(
+            help="Log-probabilities of a server that lie closer are a near-tie; 0.25. With --resume: judge by another."
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the results; default: a new one here.")
     ] = None,
@@ -130,10 +133,13 @@ def isolate(
     Exit status 0: nothing is blamed; 1: something is broken; 2: a wrong call; 130: stopped (go on with --resume).
     """
     with one_line_errors():
+        from engine.isolate.experiment import ServerSubject
         from workbench.cli import isolate_setup as setup
 
         if resume is not None or repeat is not None or retry_failed:
             store = setup.known(resume, repeat, out, keep=not plan, retry=retry_failed)
+            if tie is not None:
+                setup.retie(store, tie, resumed=resume is not None)
         else:
             subject = (
                 setup.local(
@@ -160,7 +166,7 @@ def isolate(
                     patience=patience,
                     ahead=ahead,
                     timeout=timeout,
-                    tie=tie,
+                    tie=ServerSubject.tie if tie is None else tie,
                 )
             )
             matrix = setup.matrix(

@@ -113,6 +113,15 @@ def known(
     return new(earlier.matrix, earlier.subject, out, keep=keep)
 
 
+def retie(store: Store, tie: float, *, resumed: bool) -> None:
+    """Judge by another near-tie. Raises ``ValueError``."""
+    if not resumed:
+        raise ValueError("--tie: expected --resume, or a new experiment, found --repeat")
+    if not tie >= 0:
+        raise ValueError(f"--tie: expected 0 or more, found {tie}")
+    store.retie(tie)
+
+
 def planned(store: Store) -> str:
     """What would run, and how long; the local engine tries a few tokens to know."""
     experiment, tried = store.experiment, None
