@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from engine.checks.registry import TraceChecker
 from engine.isolate.checked import Checked
 from engine.step import VerifyStep
 from engine.trace.errors import TraceFormatError
-from engine.trace.header import TraceHeader
+from engine.trace.header import PromptRecord, TraceHeader
 from engine.trace.reader import StepFile, open_file
 from engine.trace.writer import SUFFIX, TraceWriter
 
@@ -49,9 +49,9 @@ class Recorded:
         self._read: dict[Path, int] = {}  # steps
         self._old = frozenset(recordings_below(folder))
 
-    def of(self, rid: str, place: Path, tick: Tick) -> Kept:
+    def of(self, rid: str, place: Path, tick: Tick, prompts: tuple[PromptRecord, ...] = ()) -> Kept:
         """What the checks say of the steps whose requests' ids begin with ``rid``, and the name in ``place`` of the
-        recording that holds them. Raises what ``tick`` does.
+        recording that holds them, with ``prompts`` and what plain decoding wrote. Raises what ``tick`` does.
         """
         self._settle(tick)
         problems: list[str] = []
@@ -60,6 +60,8 @@ class Recorded:
             return Kept(why_not=problems[0])
         if not groups:
             return Kept(why_not=f"the tap wrote no step of this cell below {self._folder}")
+        for group in groups:
+            group.header = replace(group.header, prompts=prompts)
         kept = [_keep(group, free_place(place, rid), tick) for group in groups]
         faulty = [one for one in kept if one[0].findings]
         return Kept(_together([checked for checked, _ in kept]), (faulty or kept)[0][1])

@@ -27,6 +27,9 @@ from engine.isolate.servers import Servers, Tick
 from engine.isolate.started import GRACE, ServerDied
 from engine.isolate.subject import Report
 from engine.server.client import ServerError
+from engine.trace.header import PromptRecord
+
+TIMES = 2  # that each cell is asked
 
 
 class ServedMeasure:
@@ -120,7 +123,22 @@ class ServedMeasure:
     def _checked(self, done: Measured, tick: Tick) -> Measured:
         if self.servers.recorded is None:
             return done
-        kept = self.servers.recorded.of(done.cell.key, self.traces, tick)
+        key, prompts = done.cell.key, prompts_of(done)
+        kept = self.servers.recorded.of(key, self.traces, tick, prompts)
         if kept.checked is None:
             return replace(done, sentence=kept.why_not)
         return kept.checked.beside(done, kept.trace)
+
+
+def prompts_of(measured: Measured) -> tuple[PromptRecord, ...]:
+    """Each request of both times beside plain decoding, under the id that it was asked with."""
+    return tuple(
+        PromptRecord(
+            f"{measured.cell.key}.{asked}.{number}",
+            request.prompt,
+            plain_tokens=request.plain_tokens,
+            plain_text=request.plain_text,
+        )
+        for asked in range(TIMES)
+        for number, request in enumerate(measured.requests)
+    )

@@ -13,6 +13,8 @@ from tests.isolate.tiny_lab import load
 from tests.tiny_folder import tiny_folder
 from workbench.cli import app
 
+LAB = str(Path(__file__).parents[2] / "fixtures/labs/story-verify-width")
+
 SMALL = ["--model", "tiny", "--drafter", "oracle", "--accuracy", "0.7", "--max-new-tokens", "12"]
 FEW = ["--graphs", "off", "--batch", "1", "--prompt", "Hello there"]
 
@@ -153,7 +155,10 @@ def test_a_plan_writes_nothing(tmp_path: Path) -> None:
         (["--resume", "nowhere"], "nowhere: expected the folder of an experiment"),
         (["--resume", "a", "--repeat", "b"], "--resume and --repeat: expected one of them"),
         (["--retry-failed"], "--retry-failed: expected --resume with it"),
-        (["--resume", LAB, "--tie", "0.1"], "tie: expected an experiment on a server, found one on"),
+        (
+            ["--resume", LAB, "--tie", "0.1"],
+            "tie: expected an experiment on a server, found one on",
+        ),
         (["--repeat", LAB, "--tie", "0.1"], "--tie: expected --resume, or a new experiment"),
         (["--resume", LAB, "--tie", "nan"], "--tie: expected 0 or more, found nan"),
         (["--prompt", " "], "prompts: expected at least one, none of them blank"),

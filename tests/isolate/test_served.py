@@ -149,8 +149,12 @@ def test_what_the_tap_wrote_is_checked_cell_by_cell(tmp_path: Path) -> None:
     assert two.findings == {"positions": 4}
     from engine.trace import open_trace
 
-    steps = list(open_trace(tmp_path / "traces" / (two.trace or "")))
-    names = [step.requests[0].rid for step in steps]
+    recording = open_trace(tmp_path / "traces" / (two.trace or ""))
+    names = [step.requests[0].rid for step in recording]
+    told_of = {p.rid: (p.text, p.plain_text, p.plain_tokens) for p in recording.header.prompts}
+    expected = [(r.prompt, r.plain_text, r.plain_tokens) for r in two.requests]
+    assert [told_of[name] for name in sorted(told_of)] == expected * 2
+    assert sorted(told_of) == sorted(names)
     assert sorted(names) == [f"b16-k1-graphs-n2-p0.{run}.{k}" for run in (0, 1) for k in (0, 1)]
 
 

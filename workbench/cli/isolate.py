@@ -137,9 +137,10 @@ def isolate(
         from workbench.cli import isolate_setup as setup
 
         if resume is not None or repeat is not None or retry_failed:
+            setup.check_tie(tie, repeat)
             store = setup.known(resume, repeat, out, keep=not plan, retry=retry_failed)
             if tie is not None:
-                setup.retie(store, tie, resumed=resume is not None)
+                store.retie(tie)
         else:
             subject = (
                 setup.local(

@@ -113,13 +113,12 @@ def known(
     return new(earlier.matrix, earlier.subject, out, keep=keep)
 
 
-def retie(store: Store, tie: float, *, resumed: bool) -> None:
-    """Judge by another near-tie. Raises ``ValueError``."""
-    if not resumed:
+def check_tie(tie: float | None, repeat: Path | None) -> None:
+    """Raises ``ValueError`` for a near-tie that cannot be judged by."""
+    if tie is not None and repeat is not None:
         raise ValueError("--tie: expected --resume, or a new experiment, found --repeat")
-    if not tie >= 0:
+    if tie is not None and not tie >= 0:
         raise ValueError(f"--tie: expected 0 or more, found {tie}")
-    store.retie(tie)
 
 
 def planned(store: Store) -> str:
