@@ -48,7 +48,7 @@ def begin(spec_info: Any, batch: Any, logits_output: Any) -> Verifying:
 
 def _facts(spec_info: Any, batch: Any, logits: torch.Tensor | None) -> dict[str, Any]:
     greedy = getattr(getattr(batch, "sampling_info", None), "is_all_greedy", None)
-    topk = getattr(spec_info, "topk", None)
+    topk = getattr(spec_info, "tree_topk", None) or getattr(spec_info, "topk", None)
     page = getattr(getattr(batch, "tree_cache", None), "page_size", None)
     return {
         "greedy": greedy if isinstance(greedy, bool) else None,

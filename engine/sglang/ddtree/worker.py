@@ -61,6 +61,11 @@ def verify_input_class() -> type:
         retrieve_next_sibling: Tensor | None = None
         node_counts: Tensor | None = None  # int64 [bs]; rows from there on are padding
 
+        @property
+        def tree_topk(self) -> int | None:
+            """Ranks that a depth may use, for whoever watches; ``topk`` is DFLASH's own."""
+            return None if self.options is None else self.options.candidates
+
         def verify(self, *, batch: Any, logits_output: Any, page_size: int) -> Any:
             """What DFLASH's worker calls after the target's forward."""
             return verification.verify(self, batch, logits_output, page_size)

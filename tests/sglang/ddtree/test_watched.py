@@ -72,6 +72,8 @@ def test_nothing_is_found(
     steps = recorded(tap)
     assert len(steps) > 3
     assert all(step.config.budget == int(environ["budget"]) for step in steps)
+    topk = int(environ.get("topk", environ["budget"]))
+    assert {step.config.topk for step in steps} == {topk}
     report = check_trace(steps)
     assert not report.findings, report.findings[:3]
     assert {*report.checks} >= WANTED
