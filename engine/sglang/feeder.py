@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.sglang.control import ControlError, read_control
+from engine.sglang.host import gathering
 from engine.sglang.recorder import Recorder, Report, health_file, write_health
 from engine.sglang.sink import Sink
 from engine.sglang.tap import Tap
@@ -112,6 +113,7 @@ class Feeder:
             self._tap.control,
             self._problem,
             dropped=ring.dropped,
+            gathering=gathering.problem,
             spent={name: (own.before, own.after) for name, own in self._tap.spent.items()},
             **asdict(counts),
         )

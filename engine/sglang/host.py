@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from engine.sglang.packed import Packed
-from engine.sglang.snapshot import SPELLED, Noted, gathered, on_host
+from engine.sglang.snapshot import SPELLED, Gathering, Noted, on_host
 
 MAX_ARRAY_BYTES = 64 << 20  # of one array of one step
 
@@ -26,6 +26,8 @@ class Arriving:
     event: Any
     kept: tuple[Any, ...]
 
+
+gathering = Gathering()  # of this process
 
 # The last ones, so that a step that is given up frees nothing that a copy still uses.
 _latest: deque[Arriving] = deque(maxlen=32)
@@ -85,7 +87,7 @@ class HostCopies:
         """Start the copies of everything noted so far, as it stands at this point of the current stream."""
         if self.noted:
             noted, self.noted = self.noted, {}
-            pack = gathered(noted)
+            pack = gathering(noted)
             event: Any = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
             event.record()
             copy = Arriving(event, (noted, pack))

@@ -48,6 +48,7 @@ class Report:
     not_taken: int = 0
     errors: int = 0
     last_error: str | None = None
+    gathering: str | None = None  # why arrays are not gathered by the kernel
     spent: dict[str, tuple[float, float]] = field(default_factory=dict)  # seconds in each hook
 
 
@@ -141,6 +142,7 @@ class Recorder:
                 "with_fault": own.with_fault,
             },
             "hook_errors": report.errors,
+            "gathering": f"by torch: {report.gathering}" if report.gathering else "by the kernel",
             "hook_us_a_step": {
                 name: [round(1e6 * seconds / report.seen, 1) for seconds in spent]
                 for name, spent in report.spent.items()

@@ -2,6 +2,9 @@
 
 A copy of its own for each array costs the server's thread some ten microseconds apiece, and slices cost as much again.
 Here an array is an address and a length; nothing is sliced, put together or allocated on the device.
+
+Where the kernel cannot run, torch puts the arrays together instead, which takes the server more time; the health file
+says so (``gathering``).
 """
 
 from __future__ import annotations
@@ -29,8 +32,24 @@ class Noted(NamedTuple):
     rows: torch.Tensor | None = None  # int64 [shape[0]], of a table [*, columns]
 
 
-def gathered(noted: dict[str, Noted]) -> Packed:
-    """Starts the copy; it has arrived once the current stream has come this far. ``noted``: all on one CUDA device."""
+class Gathering:
+    """How a process gathers: by the kernel until it fails, from then on by torch."""
+
+    def __init__(self) -> None:
+        self.problem: str | None = None  # why not by the kernel
+
+    def __call__(self, noted: dict[str, Noted]) -> Packed:
+        """Starts the copy; it has arrived once the current stream has come this far. ``noted``: on one CUDA device."""
+        if self.problem is None:
+            try:
+                return by_kernel(noted)
+            except Exception as error:
+                self.problem = f"{type(error).__name__}: {error}"[:500]
+        return by_torch(noted)
+
+
+def by_kernel(noted: dict[str, Noted]) -> Packed:
+    """One launch."""
     header, size, longest = 8 * WORDS * len(noted), 0, 0
     places: list[int] = []
     entries: list[Entry] = []
@@ -49,6 +68,21 @@ def gathered(noted: dict[str, Noted]) -> Packed:
     if longest:
         _kernel()[(len(noted), -(-longest // CHUNK))](block, header, CHUNK, num_warps=4)
     return Packed(tuple(entries), data, header)
+
+
+def by_torch(noted: dict[str, Noted]) -> Packed:
+    """Some launches an array, and a copy."""
+    entries: list[Entry] = []
+    parts: list[torch.Tensor] = []
+    for name, each in noted.items():
+        found = values_of(each)
+        own = found.reshape(-1).view(torch.uint8)
+        entries.append((name, SPELLED[found.dtype], tuple(found.shape)))
+        parts += (own, own.new_zeros(up(len(own)) - len(own)))
+    block = torch.cat(parts)
+    target = torch.empty(len(block), dtype=torch.uint8, pin_memory=True)
+    target.copy_(block, non_blocking=True)
+    return Packed(tuple(entries), target.numpy())
 
 
 def on_host(noted: dict[str, Noted]) -> Packed:

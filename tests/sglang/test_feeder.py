@@ -71,6 +71,7 @@ def test_steps_arrive_in_order_and_the_counts_of_both_sides_are_told(
     assert found["writer"] not in (os.getpid(), None)
     assert (found["steps"]["seen"], found["steps"]["written"]) == (9, 300)
     assert (found["steps"]["dropped"], found["hook_errors"]) == (3, 2)
+    assert found["gathering"] == "by the kernel"
 
 
 def test_the_control_file_reaches_the_hooks_and_the_writer(tap: Tap, tmp_path: Path) -> None:

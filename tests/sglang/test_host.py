@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from engine.sglang import host, snapshot
 from engine.sglang.host import Aside, HostCopies, NotCopied, capturing
 from engine.sglang.packed import Packed
-from engine.sglang.snapshot import Noted, gathered, values_of
+from engine.sglang.snapshot import Gathering, Noted, by_kernel, by_torch, values_of
 
 
 class OnDevice:
@@ -249,11 +249,31 @@ def test_the_kernel_gathers_what_its_twin_does(data: st.DataObject) -> None:
             patch.setattr(
                 snapshot.torch, "empty", lambda n, dtype, pin_memory: empty(n, dtype=dtype)
             )
-        pack = gathered(noted)
+        pack, plain = by_kernel(noted), by_torch(noted)
         if on == "cuda":
             torch.cuda.synchronize()
     expected = {name: values_of(each).tolist() for name, each in noted.items()}
-    assert {name: array.tolist() for name, array in pack.arrays().items()} == expected
+    for made in (pack, plain):
+        assert {name: array.tolist() for name, array in made.arrays().items()} == expected
+
+
+def test_a_kernel_that_cannot_run_is_told_and_torch_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+
+    class Broken:
+        def __getitem__(self, grid: tuple[int, int]) -> Any:
+            tried.append("kernel")
+            raise ValueError("Pointer argument cannot be accessed from Triton")
+
+    empty = torch.empty
+    monkeypatch.setattr(snapshot, "_kernel", Broken)
+    monkeypatch.setattr(snapshot.torch, "empty", lambda n, dtype, pin_memory: empty(n, dtype=dtype))
+    gathering, source = Gathering(), torch.arange(5, dtype=torch.int32)
+    for _ in range(2):
+        pack = gathering({"a": Noted(source, (3,)), "b": Noted(source, (5,))})
+        assert [array.tolist() for array in pack.arrays().values()] == [[0, 1, 2], [0, 1, 2, 3, 4]]
+    assert tried == ["kernel"]
+    assert "cannot be accessed from Triton" in (gathering.problem or "")
 
 
 def test_a_block_that_is_too_short_is_told_by_name() -> None:
