@@ -15,8 +15,12 @@ def best_two(*tokens: int) -> torch.Tensor:
     return torch.tensor([[token, token + 1, *bits] for token in tokens], dtype=torch.int32)
 
 
-def worked_raw(number: int, broken: bool = False, without: str = "") -> RawStep:
-    """``broken``: one cell of the mask hides the root from node 1; ``without``: an array that is left out."""
+def worked_raw(
+    number: int, broken: bool = False, without: str = "", **others: torch.Tensor
+) -> RawStep:
+    """``broken``: one cell of the mask hides the root from node 1; ``without``: an array that is left out;
+    ``others``: arrays instead of those of the same names.
+    """
     mask = mask_of(MASK)
     if broken:
         mask[8] = False
@@ -39,7 +43,7 @@ def worked_raw(number: int, broken: bool = False, without: str = "") -> RawStep:
         "accept_lens": ints(3),
         "accept_index": ints(0, 2, 3, -1)[None],
     }
-    for name, array in arrays.items():
+    for name, array in (arrays | others).items():
         if name != without:
             copies.take(name, array)
     copies.mark()

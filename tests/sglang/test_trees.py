@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.sglang.assemble import Origin, assemble
-from engine.sglang.raw import TreeSource
+from engine.sglang.raw import Tree
 from engine.sglang.trees import from_links, from_mask, from_selection
 from tests.sglang.raw_steps import worked_raw
 from tests.sglang.worked import ints
@@ -45,17 +45,19 @@ def test_links_with_a_cycle_end() -> None:
 def test_ngrams_filler_is_no_node_but_for_the_first() -> None:
     """Rows 2 and 3 are token 0 below the root: row 3 repeats row 2, and no walk can reach it."""
     mask = np.array([1, 0, 0, 0, 1, 1, 0, 0, 1, 0, 1, 0, 1, 0, 0, 1], np.uint8)
-    raw = replace(worked_raw(0), tree=TreeSource("ngram", mask=mask))
-    raw.copies.arrays["draft_token"] = ints(5, 9, 0, 0)
-    raw.copies.arrays["next_token"] = ints(1, -1, -1, -1)[None]
-    raw.copies.arrays["next_sibling"] = ints(-1, 2, 3, -1)[None]
+    raw = worked_raw(
+        0,
+        draft_token=ints(5, 9, 0, 0),
+        next_token=ints(1, -1, -1, -1)[None],
+        next_sibling=ints(-1, 2, 3, -1)[None],
+    )
+    raw = replace(raw, tree=Tree("ngram", mask=mask))
     step = assemble(raw, Origin())
     assert step.requests[0].tree.parents.tolist() == [-1, 0, 0]
     assert step.links.retrieve_next_sibling[0][:3].tolist() == [-1, 2, -1]
 
 
 def test_a_step_without_any_tree_is_refused() -> None:
-    raw = worked_raw(0)
-    del raw.copies.arrays["next_token"]
+    raw = worked_raw(0, without="next_token")
     with pytest.raises(ValueError, match="expected a tree, a mask or links, found none"):
         assemble(raw, Origin())

@@ -18,7 +18,11 @@ from workbench.background import JobStore, State
 from workbench.labs import Lab, LabStore
 
 CELLS = list(SMALL)
-CAME_ALONG = ("fixtures/story-verify-width",)
+CAME_ALONG = (
+    "fixtures/sglang-mended",
+    "fixtures/sglang-verify-width",
+    "fixtures/story-verify-width",
+)
 ASKED = Experiment(SMALL, LocalSubject(fault="verify-width"))
 
 
