@@ -65,19 +65,21 @@ class Feeder:
     def _run(self) -> None:
         while not self._ending.wait(PAUSE):
             self._look()
-        self._look()
         self._due = 0.0
-        self._report()
+        self._look()
         self._send(None)
         self._close()
 
     def _look(self) -> None:
-        """Pass on everything that waits, in messages of bounded size."""
-        while steps := self._tap.ring.take(MOST):
-            arrived = [step for step in steps if self._arrived(step)]
-            if arrived:
-                self._send(arrived)
-        self._report()
+        """Pass on everything that waits, in messages of bounded size. Whatever fails is told; the thread goes on."""
+        try:
+            while steps := self._tap.ring.take(MOST):
+                arrived = [step for step in steps if self._arrived(step)]
+                if arrived:
+                    self._send(arrived)
+            self._report()
+        except Exception as error:  # of these steps: the next may be sound
+            self._tap.counts.last_error = f"{type(error).__name__}: {error}"[:500]
 
     def _arrived(self, step: Any) -> bool:
         try:

@@ -211,9 +211,8 @@ def _keep_walk(tap: Tap, predict: Any, index: Any, correct: Any, bonus: Any = No
     walk.take("bonus", bonus)
     walk.mark()  # before a stop cuts it in place
     step = tap.verifying
-    if (
-        step is not None
-    ):  # the host has not waited for the forward yet: what is launched here costs it no time
+    # The host has not waited for the forward yet: what is launched here costs it no time.
+    if step is not None:
         tap.aside.run(lambda: verified.predict(step), correct)
     tap.walk = walk
 

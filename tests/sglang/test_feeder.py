@@ -118,3 +118,13 @@ def test_a_step_whose_copies_fail_is_dropped_alone(tap: Tap, tmp_path: Path) -> 
     found = health(tmp_path)
     assert found["steps"]["dropped"] == 1
     assert "illegal memory access" in found["last_error"]
+
+
+def test_a_step_that_cannot_be_sent_does_not_end_the_thread(tap: Tap, tmp_path: Path) -> None:
+    feeder = started(tap, tmp_path)
+    tap.ring.put(replace(worked_raw(0), rids=(lambda: None,)))  # type: ignore[arg-type]
+    wait_until(lambda: not len(tap.ring) and tap.counts.last_error is not None)
+    tap.ring.put(worked_raw(1))
+    feeder.stop()
+    assert [step.step for step in open_trace(tmp_path)] == [1]
+    assert "pickle" in health(tmp_path)["last_error"]
