@@ -18,6 +18,7 @@ from engine.sglang.recorder import write_health
 from engine.sglang.sink import TOTAL_BYTES, chosen_format, free_place
 from engine.sglang.table import OWN, TARGETS, Target
 from engine.sglang.tap import Tap
+from engine.sglang.warm import warm
 from engine.sglang.writer import Opening
 from engine.trace.header import TraceHeader
 
@@ -53,6 +54,7 @@ def attach(
             _not_started(folder, f"{type(error).__name__}: {error}", about)
             raise
         tap.start = None
+        warm(scheduler)
 
     tap.start = start
     if not found.usable or "start" in found.missing:

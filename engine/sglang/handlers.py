@@ -107,7 +107,6 @@ def _begin(tap: Tap, given: Given) -> Verifying | None:
 
 def _end(step: Verifying, tap: Tap) -> bool:
     """Note what the target prefers, and add the acceptance as it was before stops cut it, if a hook saw both."""
-    tap.aside.done()
     verified.predict(step)
     step.copies.take("top2", step.best)
     if tap.walk is None:
@@ -157,7 +156,7 @@ def _take_fingerprints(step: RawStep, name: str, given: Given) -> None:
     copies.take(name, fingerprints(pool, given["batch"].out_cache_loc.long()))
     copies.mark()
     step.packs.extend(copies.packs)
-    step.arriving.extend(copies.arriving)
+    step.arriving.extend(copies.fence())
 
 
 def _after_outside(tap: Tap, step: Verifying | None, result: Any, given: Given) -> None:
@@ -213,7 +212,7 @@ def _keep_walk(tap: Tap, predict: Any, index: Any, correct: Any, bonus: Any = No
     step = tap.verifying
     # The host has not waited for the forward yet: what is launched here costs it no time.
     if step is not None:
-        tap.aside.run(lambda: verified.predict(step), correct)
+        verified.predict(step)
     tap.walk = walk
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +20,7 @@ class NotCopied(Exception):
 
 @dataclass(frozen=True)
 class Arriving:
-    """A copy under way, with what it reads and where it goes: freed earlier, these could belong to others."""
+    """Copies under way, with what they read and where they go: freed earlier, these could belong to others."""
 
     event: Any
     kept: tuple[Any, ...]
@@ -30,16 +29,19 @@ class Arriving:
 gathering = Gathering()  # of this process
 
 # The last ones, so that a step that is given up frees nothing that a copy still uses.
-_latest: deque[Arriving] = deque(maxlen=32)
+_latest: deque[Any] = deque(maxlen=32)
+_streams: dict[int, Any] = {}  # by the driver's number
 
 
 @dataclass
 class HostCopies:
-    """Groups of arrays on their way to the host. :meth:`take` notes one, :meth:`mark` starts what was noted."""
+    """Groups of arrays on their way to the host: :meth:`take` notes one, :meth:`mark` starts what was noted,
+    :meth:`fence` tells when all have arrived.
+    """
 
     packs: list[Packed] = field(default_factory=list)
-    arriving: list[Arriving] = field(default_factory=list)
     noted: dict[str, Noted] = field(default_factory=dict)
+    started: dict[int, list[Any]] = field(default_factory=dict)  # by stream: what must be kept
 
     def take(self, name: str, source: torch.Tensor | None, length: int | None = None) -> None:
         """Note a tensor, or its first ``length`` entries; None is left out.
@@ -53,7 +55,7 @@ class HostCopies:
             shape = (length, *shape[1:])
         if not source.is_contiguous():
             source = source.contiguous()
-        self._note(name, Noted(source, shape))
+        self._note(name, source, shape, None)
 
     def take_rows(self, name: str, table: torch.Tensor, columns: int, rows: torch.Tensor) -> None:
         """Note the first ``columns`` of some rows of a table [*, n]; ``rows`` as int64 or int32."""
@@ -61,18 +63,21 @@ class HostCopies:
             rows = rows.to(torch.int64).contiguous()
         if table.stride(1) != 1:
             table = table.contiguous()
-        self._note(name, Noted(table, (len(rows), min(columns, table.shape[1])), rows))
+        self._note(name, table, (rows.shape[0], min(columns, table.shape[1])), rows)
 
-    def _note(self, name: str, noted: Noted) -> None:
-        size = noted.source.element_size()
-        for extent in noted.shape:
-            size *= extent
-        if size > MAX_ARRAY_BYTES:
-            raise NotCopied(f"{name}: expected at most {MAX_ARRAY_BYTES} bytes, found {size}")
-        if noted.source.dtype not in SPELLED:
-            found = noted.source.dtype
+    def _note(
+        self, name: str, source: torch.Tensor, shape: tuple[int, ...], rows: torch.Tensor | None
+    ) -> None:
+        length = source.element_size()
+        for extent in shape:
+            length *= extent
+        if length > MAX_ARRAY_BYTES:
+            raise NotCopied(f"{name}: expected at most {MAX_ARRAY_BYTES} bytes, found {length}")
+        if source.dtype not in SPELLED:
+            found = source.dtype
             raise NotCopied(f"{name}: expected numbers that numpy knows, found {found}")
-        if noted.source.is_cuda:
+        noted = Noted(source, shape, rows, length)
+        if source.is_cuda:
             self.noted[name] = noted
         else:
             self.packs.append(on_host({name: noted}))
@@ -81,19 +86,22 @@ class HostCopies:
         """Add what another one noted and started."""
         self.noted.update(other.noted)
         self.packs += other.packs
-        self.arriving += other.arriving
+        for number, kept in other.started.items():
+            self.started.setdefault(number, []).extend(kept)
 
     def mark(self) -> None:
         """Start the copies of everything noted so far, as it stands at this point of the current stream."""
         if self.noted:
             noted, self.noted = self.noted, {}
             pack = gathering(noted)
-            event: Any = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
-            event.record()
-            copy = Arriving(event, (noted, pack))
-            _latest.append(copy)
-            self.arriving.append(copy)
+            number = current_stream()
+            _latest.append((noted, pack))
             self.packs.append(pack)
+            self.started.setdefault(number, []).append((noted, pack))
+
+    def fence(self) -> list[Arriving]:
+        """One event a stream, behind everything that was started there."""
+        return [Arriving(recorded(number), tuple(kept)) for number, kept in self.started.items()]
 
     @property
     def names(self) -> set[str]:
@@ -101,30 +109,19 @@ class HostCopies:
         return {*self.noted, *(name for pack in self.packs for name, _, _ in pack.entries)}
 
 
-class Aside:
-    """A stream beside the server's, for work that the server need not wait for."""
+def current_stream() -> int:
+    """The driver's number of the current stream; torch's own object costs more and is made once a stream."""
+    number = int(torch._C._cuda_getCurrentRawStream(torch._C._cuda_getDevice()))
+    if number not in _streams:
+        _streams[number] = torch.cuda.current_stream()
+    return number
 
-    def __init__(self) -> None:
-        self._stream: Any = None
-        self._busy = False
 
-    def run(self, work: Callable[[], None], on: torch.Tensor) -> None:
-        """``work()`` there, after what the server's stream has been given so far; at once on the host."""
-        if not on.is_cuda:
-            work()
-            return
-        if self._stream is None:
-            self._stream = torch.cuda.Stream(on.device)  # type: ignore[no-untyped-call]
-        self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream):
-            work()
-        self._busy = True
-
-    def done(self) -> None:
-        """What the server's stream is given from here on comes after that work: it may write to what was read."""
-        if self._busy:
-            torch.cuda.current_stream().wait_stream(self._stream)
-            self._busy = False
+def recorded(number: int) -> Any:
+    """An event at the end of what this stream has been given; waiting for it takes no processor."""
+    event: Any = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+    event.record(_streams[number])
+    return event
 
 
 def capturing(tensor: torch.Tensor | None) -> bool:

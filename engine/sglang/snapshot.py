@@ -15,10 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from engine.sglang.launch import Launch
 from engine.sglang.packed import Entry, Packed, up
 
-WORDS = 6  # of an entry; see ``snapshot_kernel``
-CHUNK = 2048  # bytes of one program
+WORDS = 7  # of an entry; see ``snapshot_kernel``
+ENTRIES = 32  # at most in one launch
+HEADER = (4 + 8 * WORDS) * ENTRIES  # bytes before the arrays
+NEVER = (2**31 - 1,)  # no program has this number
+CHUNK = 4096  # bytes of one program
 SPELLED = {dtype: str(dtype).removeprefix("torch.") for dtype in (
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float32, torch.float64,
 )}  # fmt: skip
@@ -29,7 +33,8 @@ class Noted(NamedTuple):
 
     source: torch.Tensor
     shape: tuple[int, ...]
-    rows: torch.Tensor | None = None  # int64 [shape[0]], of a table [*, columns]
+    rows: torch.Tensor | None  # int64 [shape[0]], of a table [*, columns]
+    length: int  # bytes
 
 
 class Gathering:
@@ -50,24 +55,32 @@ class Gathering:
 
 def by_kernel(noted: dict[str, Noted]) -> Packed:
     """One launch."""
-    header, size, longest = 8 * WORDS * len(noted), 0, 0
-    places: list[int] = []
+    if len(noted) > ENTRIES:
+        raise ValueError(f"expected at most {ENTRIES} arrays, found {len(noted)}")
+    starts: list[int] = []
+    words: list[int] = []
     entries: list[Entry] = []
-    for name, (source, shape, rows) in noted.items():
-        item = source.element_size()
+    programs = place = 0
+    for name, (source, shape, rows, length) in noted.items():
         count = 1 if rows is None else shape[0]
-        length = item * _cells(shape) // count if count else 0
-        stride, numbers = (0, 0) if rows is None else (item * source.stride(0), rows.data_ptr())
-        places += (source.data_ptr(), length, size, stride, numbers, count)
+        size = length // count if count else 0
+        stride, numbers = 0, 0
+        if rows is not None:
+            stride, numbers = source.element_size() * source.stride(0), rows.data_ptr()
+        address = source.data_ptr()
+        unit = 1 if (address | size | stride) % 4 else 4
+        starts.append(programs)
+        words += (address, size, place, stride, numbers, count, unit)
         entries.append((name, SPELLED[source.dtype], shape))
-        longest = max(longest, length * count)
-        size = up(size + length * count)
-    block = torch.empty(header + size, dtype=torch.uint8, pin_memory=True)
+        programs += -(-length // CHUNK)
+        place = up(place + length)
+    block = torch.empty(HEADER + place, dtype=torch.uint8, pin_memory=True)
     data = block.numpy()
-    data[:header].view(np.int64)[:] = places
-    if longest:
-        _kernel()[(len(noted), -(-longest // CHUNK))](block, header, CHUNK, num_warps=4)
-    return Packed(tuple(entries), data, header)
+    data[: 4 * ENTRIES].view(np.int32)[:] = (*starts, *NEVER * (ENTRIES - len(starts)))
+    data[4 * ENTRIES : 4 * ENTRIES + 8 * len(words)].view(np.int64)[:] = words
+    if programs:
+        _gather((programs,), (block,), 4, ENTRIES=ENTRIES, CHUNK=CHUNK)
+    return Packed(tuple(entries), data, HEADER)
 
 
 def by_torch(noted: dict[str, Noted]) -> Packed:
@@ -99,17 +112,10 @@ def on_host(noted: dict[str, Noted]) -> Packed:
 
 def values_of(noted: Noted) -> torch.Tensor:
     """The same as a tensor."""
-    source, shape, rows = noted
+    source, shape, rows, length = noted
     if rows is not None:
         return source[:, : shape[1]].index_select(0, rows)
-    return source.detach().reshape(-1)[: _cells(shape)].reshape(shape)
-
-
-def _cells(shape: tuple[int, ...]) -> int:
-    cells = 1
-    for extent in shape:
-        cells *= extent
-    return cells
+    return source.detach().reshape(-1)[: length // source.element_size()].reshape(shape)
 
 
 @cache
@@ -120,3 +126,6 @@ def _kernel() -> Any:
     from engine.sglang.snapshot_kernel import gather_arrays
 
     return triton.jit(gather_arrays)
+
+
+_gather = Launch(_kernel)

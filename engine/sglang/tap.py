@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.sglang.control import Control
-from engine.sglang.host import Aside, HostCopies, NotCopied
+from engine.sglang.host import HostCopies, NotCopied
 from engine.sglang.laid import Laid
 from engine.sglang.raw import Ends, RawStep, Tree
 from engine.sglang.ring import Ring
@@ -70,7 +70,6 @@ class Tap:
     tree: Tree | None = None
     tree_copies: HostCopies | None = None
     verifying: Verifying | None = None
-    aside: Aside = field(default_factory=Aside)
     walk: HostCopies | None = None  # of the step's acceptance before stops cut it
     held: RawStep | None = None  # waits for the move of its KV rows
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from engine.sglang.launch import Launch
+
 BLOCK = 4096  # logits that a program compares at once
 
 
@@ -21,7 +23,7 @@ def top2(logits: torch.Tensor) -> torch.Tensor:
         return top2_torch(logits)
     found = torch.empty(len(logits), 4, dtype=torch.int32, device=logits.device)
     rows = logits if logits.stride(1) == 1 else logits.contiguous()
-    _kernel()[(len(rows),)](rows, found, rows.stride(0), rows.shape[1], BLOCK, num_warps=8)
+    _rows((len(rows),), (rows, found, rows.stride(0), rows.shape[1]), 8, BLOCK=BLOCK)
     return found
 
 
@@ -41,3 +43,6 @@ def _kernel() -> Any:
     from engine.sglang.top2_kernel import top2_rows
 
     return triton.jit(top2_rows)
+
+
+_rows = Launch(_kernel)

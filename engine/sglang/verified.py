@@ -128,7 +128,9 @@ def raw_step(
     names = next((n for n in (step.rids, laid.rids) if n and len(n) >= step.count), None)
     if names is None:
         names = tuple(f"unnamed-{number}-{place}" for place in range(step.count))
-    parts = (laid.copies, more, step.copies)
+    copies = step.copies
+    copies.join(laid.copies)
+    copies.join(more)
     assert laid.layout is not None
     return RawStep(
         number=number,
@@ -136,7 +138,7 @@ def raw_step(
         rids=names[: step.count],
         tree=tree,
         ends=ended,
-        packs=[pack for part in parts for pack in part.packs],
-        arriving=[copy for part in parts for copy in part.arriving],
+        packs=copies.packs,
+        arriving=copies.fence(),
         **step.facts,
     )

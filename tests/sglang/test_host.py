@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.sglang import host, snapshot
-from engine.sglang.host import Aside, HostCopies, NotCopied, capturing
+from engine.sglang.host import HostCopies, NotCopied, capturing
+from engine.sglang.launch import Launch
 from engine.sglang.packed import Packed
 from engine.sglang.snapshot import Gathering, Noted, by_kernel, by_torch, values_of
 
@@ -58,8 +59,8 @@ class Event:
         self.calls = [f"blocking={blocking}"]
         Event.made.append(self)
 
-    def record(self) -> None:
-        self.calls.append("record")
+    def record(self, stream: str) -> None:
+        self.calls.append(stream)
 
 
 @pytest.fixture
@@ -72,17 +73,19 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         assert pin_memory
         return empty(size, dtype=dtype)
 
-    class Kernel:
-        def __getitem__(self, grid: tuple[int, int]) -> Any:
-            def launch(block: torch.Tensor, header: int, chunk: int, num_warps: int) -> None:
-                words = block[:header].view(torch.int64).reshape(-1, snapshot.WORDS)
-                found.append((grid, words.tolist()))
-
-            return launch
+    def launch(grid: Any, given: tuple[torch.Tensor], warps: int, **constants: int) -> None:
+        entries, (block,) = constants["ENTRIES"], given
+        starts = block[: 4 * entries].view(torch.int32).tolist()
+        words = block[4 * entries : snapshot.HEADER].view(torch.int64).reshape(entries, -1)
+        count = sum(start < 2**31 - 1 for start in starts)
+        found.append((grid, starts[:count], words[:count].tolist()))
 
     monkeypatch.setattr(snapshot.torch, "empty", pinned)
-    monkeypatch.setattr(snapshot, "_kernel", Kernel)
+    monkeypatch.setattr(snapshot, "_gather", launch)
     monkeypatch.setattr(host.torch.cuda, "Event", Event)
+    monkeypatch.setattr(host, "current_stream", lambda: 5)
+    monkeypatch.setitem(host._streams, 5, "stream 5")
+    monkeypatch.setitem(host._streams, 6, "stream 6")
     Event.made = []
     return found
 
@@ -91,23 +94,36 @@ def test_a_group_is_one_launch_and_nobody_waits(launches: list[Any]) -> None:
     copies, a, b, table, rows = HostCopies(), OnDevice(), OnDevice(), Table(), OnDevice()
     copies.take("a", a)  # type: ignore[arg-type]
     copies.take("b", b, 2)  # type: ignore[arg-type]
-    rows.__class__ = type("Rows", (OnDevice,), {"__len__": lambda self: 3})
     copies.take_rows("c", table, 2, rows)  # type: ignore[arg-type]
     assert not launches  # nothing before the mark
     copies.mark()
     copies.mark()  # nothing since: no further copy
-    ((grid, words),) = launches
-    assert grid == (3, 1)
+    ((grid, starts, words),) = launches
+    assert (grid, starts) == ((3,), [0, 1, 2])
     assert words == [
-        [a.address, 24, 0, 0, 0, 1],
-        [b.address, 16, 24, 0, 0, 1],
-        [table.address, 8, 40, 12, rows.address, 3],
+        [a.address, 24, 0, 0, 0, 1, 4],
+        [b.address, 16, 24, 0, 0, 1, 4],
+        [table.address, 8, 40, 12, rows.address, 3, 4],
     ]
-    assert [event.calls for event in Event.made] == [["blocking=True", "record"]]
     (pack,) = copies.packs
     assert pack.entries == (("a", "int64", (3,)), ("b", "int64", (2,)), ("c", "int32", (3, 2)))
-    (copy,) = copies.arriving
-    assert [each.source for each in copy.kept[0].values()] == [a, b, table]  # until it has arrived
+    assert not Event.made  # one at the end of the step is enough
+    (copy,) = copies.fence()
+    assert [event.calls for event in Event.made] == [["blocking=True", "stream 5"]]
+    kept = [noted for noted, _ in copy.kept]
+    assert [each.source for each in kept[0].values()] == [a, b, table]  # until it has arrived
+
+
+def test_long_arrays_and_empty_ones_share_the_programs(launches: list[Any]) -> None:
+    copies, long, odd = HostCopies(), OnDevice(), OnDevice()
+    long.shape, odd.dtype, odd.address = (2000,), torch.uint8, 4 * odd.address + 2  # type: ignore[assignment]
+    odd.element_size = lambda: 1  # type: ignore[method-assign]
+    for name, source, length in (("a", long, 2000), ("none", long, 0), ("odd", odd, 3)):
+        copies.take(name, source, length)  # type: ignore[arg-type]
+    copies.mark()
+    ((grid, starts, words),) = launches
+    assert (grid, starts) == ((5,), [0, 4, 4])
+    assert [row[1:3] + row[6:] for row in words] == [[16000, 0, 4], [0, 16000, 4], [3, 16000, 1]]
 
 
 def test_a_step_that_is_given_up_frees_nothing_that_a_copy_uses(launches: list[Any]) -> None:
@@ -126,20 +142,26 @@ def test_a_step_that_is_given_up_frees_nothing_that_a_copy_uses(launches: list[A
     assert sys.getrefcount(source) == before
 
 
-def test_copies_of_an_earlier_hook_are_waited_for_too(launches: list[Any]) -> None:
+def test_copies_of_an_earlier_hook_are_waited_for_too(
+    launches: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = HostCopies(), HostCopies()
     for name, copies in (("a", first), ("b", second)):
         copies.take(name, OnDevice())  # type: ignore[arg-type]
         copies.mark()
     first.take("c", OnDevice())  # type: ignore[arg-type]
     second.join(first)
-    assert len(second.arriving) == len(second.packs) == 2
+    assert len(second.packs) == 2
     second.mark()
-    assert [copy.event for copy in second.arriving] == [Event.made[1], Event.made[0], Event.made[2]]
+    monkeypatch.setattr(host, "current_stream", lambda: 6)
+    second.take("d", OnDevice())  # type: ignore[arg-type]
+    second.mark()
+    assert [len(copy.kept) for copy in second.fence()] == [3, 1]
+    assert [event.calls[1] for event in Event.made] == ["stream 5", "stream 6"]
 
 
 def found_in(copies: HostCopies) -> dict[str, Any]:
-    for copy in copies.arriving:
+    for copy in copies.fence():
         copy.event.synchronize()
     return {name: array.tolist() for pack in copies.packs for name, array in pack.arrays().items()}
 
@@ -153,7 +175,7 @@ def test_on_the_host_it_is_a_copy_at_once() -> None:
     source += 1
     copies.mark()
     assert found_in(copies) == {"a": [1, 2], "b": [[True, False]], "c": 5}
-    assert not copies.arriving
+    assert not copies.fence()
 
 
 DEVICES = [
@@ -196,23 +218,6 @@ def test_arrays_as_they_stood_at_the_mark(device: str) -> None:
     }
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_work_aside_sees_what_came_before_and_not_what_comes_after(device: str) -> None:
-    aside = Aside()
-    for number in range(20):
-        source = torch.zeros(1 << 16, dtype=torch.int64, device=device)
-        source += number
-        made: list[torch.Tensor] = []
-
-        def work(made: list[torch.Tensor] = made, source: torch.Tensor = source) -> None:
-            made.append(source + 1)
-
-        aside.run(work, source)
-        aside.done()
-        source.fill_(-1)
-        assert set(made[0].tolist()) == {number + 1}
-
-
 @given(st.data())
 def test_the_kernel_gathers_what_its_twin_does(data: st.DataObject) -> None:
     """On a GPU, or on the interpreter with the host's own addresses."""
@@ -230,19 +235,14 @@ def test_the_kernel_gathers_what_its_twin_does(data: st.DataObject) -> None:
         if data.draw(st.booleans()):
             picked = [data.draw(st.integers(0, rows - 1)) for _ in range(3)]
             width = data.draw(st.integers(1, columns))
-            noted[f"{number}"] = Noted(table, (3, width), torch.tensor(picked, device=on))
+            own, shape = torch.tensor(picked, device=on), (3, width)
         else:
-            noted[f"{number}"] = Noted(table, (data.draw(st.integers(0, rows)), columns))
-
-    class Kernel:
-        def __getitem__(self, grid: tuple[int, int]) -> Any:
-            def launch(block: torch.Tensor, header: int, chunk: int, num_warps: int) -> None:
-                triton.jit(gather_arrays)[grid](block, header, 16, num_warps=num_warps)
-
-            return launch
+            own, shape = None, (data.draw(st.integers(0, rows)), columns)
+        length = shape[0] * shape[1] * table.element_size()
+        noted[f"{number}"] = Noted(table, shape, own, length)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(snapshot, "_kernel", Kernel)
+        patch.setattr(snapshot, "_gather", Launch(lambda: triton.jit(gather_arrays)))
         patch.setattr(snapshot, "CHUNK", 16)
         if on == "cpu":
             empty = torch.empty
@@ -260,17 +260,16 @@ def test_the_kernel_gathers_what_its_twin_does(data: st.DataObject) -> None:
 def test_a_kernel_that_cannot_run_is_told_and_torch_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
 
-    class Broken:
-        def __getitem__(self, grid: tuple[int, int]) -> Any:
-            tried.append("kernel")
-            raise ValueError("Pointer argument cannot be accessed from Triton")
+    def broken(*given: Any, **constants: int) -> None:
+        tried.append("kernel")
+        raise ValueError("Pointer argument cannot be accessed from Triton")
 
     empty = torch.empty
-    monkeypatch.setattr(snapshot, "_kernel", Broken)
+    monkeypatch.setattr(snapshot, "_gather", broken)
     monkeypatch.setattr(snapshot.torch, "empty", lambda n, dtype, pin_memory: empty(n, dtype=dtype))
     gathering, source = Gathering(), torch.arange(5, dtype=torch.int32)
     for _ in range(2):
-        pack = gathering({"a": Noted(source, (3,)), "b": Noted(source, (5,))})
+        pack = gathering({"a": Noted(source, (3,), None, 12), "b": Noted(source, (5,), None, 20)})
         assert [array.tolist() for array in pack.arrays().values()] == [[0, 1, 2], [0, 1, 2, 3, 4]]
     assert tried == ["kernel"]
     assert "cannot be accessed from Triton" in (gathering.problem or "")
