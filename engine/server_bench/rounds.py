@@ -33,8 +33,13 @@ def ready(doors: Sequence[Door], patience: float, report: Report) -> None:
             wait_ready(door.client(), rest, lambda words, _: report(words, 0.0))
 
 
-def rounds_of(plan: Plan, doors: Sequence[Door], report: Report) -> Iterator[Round]:
-    """Rounds as they are complete, without those of warm-up. Raises ``ServerError`` with a server's name first."""
+def rounds_of(
+    plan: Plan, doors: Sequence[Door], report: Report, turn: Callable[[str], None] | None = None
+) -> Iterator[Round]:
+    """Rounds as they are complete, without those of warm-up. Raises ``ServerError`` with a server's name first.
+
+    ``turn``: called with a server's name before it is asked, outside the time that counts.
+    """
     chat = plan.endpoint is Endpoint.CHAT
     models = {door.name: model_of(door.client()) if chat else None for door in doors}
     total = plan.warm_up + plan.rounds
@@ -48,7 +53,7 @@ def rounds_of(plan: Plan, doors: Sequence[Door], report: Report) -> Iterator[Rou
         report(words, number / total)
         order = rotated(number, doors)
         lots = {
-            (level, door.name): _lot(plan, door, level, models[door.name])
+            (level, door.name): _lot(plan, door, level, models[door.name], turn)
             for level in plan.concurrency
             for door in order
         }
@@ -56,8 +61,12 @@ def rounds_of(plan: Plan, doors: Sequence[Door], report: Report) -> Iterator[Rou
             yield Round(tuple(door.name for door in order), lots)
 
 
-def _lot(plan: Plan, door: Door, level: int, model: str | None) -> Lot:
+def _lot(
+    plan: Plan, door: Door, level: int, model: str | None, turn: Callable[[str], None] | None
+) -> Lot:
     bodies = [plan.body(prompt, model) for prompt in plan.asked_at(level)]
+    if turn is not None:
+        turn(door.name)
     with _named(door):
         return ask_lot(door, bodies, level, plan.endpoint)
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from engine.server_bench.data import Heading
     from engine.server_bench.lot import Door
     from engine.server_bench.plan import Plan
+    from engine.server_bench.recording import Recordings
 
 FAILED = 2
 
@@ -57,6 +58,14 @@ def servers(
     key_env: Annotated[
         str | None, typer.Option(help="Environment variable that holds the servers' API key.")
     ] = None,
+    record: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FOLDER",
+            help="The tap of a server records into FOLDER while NAME is asked and rests otherwise. "
+            "A server with two names shows what recording costs it. Repeatable.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="A folder for servers.md and servers.json; default: print only."),
@@ -75,6 +84,7 @@ def servers(
         from engine.server_bench.named import doors_of
         from engine.server_bench.plan import Plan
         from engine.server_bench.prompts import PROMPTS
+        from engine.server_bench.recording import Recordings, folders_of
 
         doors = doors_of(named, timeout=timeout, key=key_in(key_env))
         plan = Plan(
@@ -91,7 +101,11 @@ def servers(
             _make(out)
         command = shlex.join(["ddtree", *sys.argv[1:]])
         heading = Heading(title or Heading.title, note, command)
-        data, failure = _measured(plan, doors, heading, patience, out)
+        recordings = Recordings(folders_of(record or (), [door.name for door in doors]))
+        try:
+            data, failure = _measured(plan, doors, heading, patience, out, recordings)
+        finally:
+            recordings.restore()
     text = json_line(data) if as_json else "\n".join(_lines(data))
     if data["rounds"] or failure is None:
         print(text)
@@ -112,7 +126,12 @@ def _make(folder: Path) -> None:
 
 
 def _measured(
-    plan: Plan, doors: list[Door], heading: Heading, patience: float, out: Path | None
+    plan: Plan,
+    doors: list[Door],
+    heading: Heading,
+    patience: float,
+    out: Path | None,
+    recordings: Recordings,
 ) -> tuple[dict[str, Any], BaseException | None]:
     """What is known when it ends, and what ended it; written after every round, so that a kill leaves it too."""
     from engine.server.client import ServerError
@@ -127,7 +146,7 @@ def _measured(
         ready(doors, patience, progress)
         abouts = {door.name: about(door.client()) for door in doors}
         try:
-            for one in rounds_of(plan, doors, progress):
+            for one in rounds_of(plan, doors, progress, recordings.turn):
                 done.append(one)
                 _write(data_of(plan, doors, abouts, done, heading), out)
         except ServerError as error:

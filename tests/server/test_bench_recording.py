@@ -1,0 +1,129 @@
+"""A tap that records in one server's turns alone: who is told, who is waited for, and what is left behind."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from engine.server_bench.recording import Recordings, folders_of
+from engine.sglang.attach import attach
+from tests.server.pretend import Behaviour, serve
+from tests.sglang import server_double as double
+from tests.sglang.serving import Server
+from workbench.cli import app
+
+
+@contextmanager
+def rank(folder: Path, name: str = "health.rank0.json", late: float = 0.0) -> Iterator[list[Any]]:
+    """A tap's side of it: the health file follows the control file. Yields what it was told, in order."""
+    told: list[Any] = []
+    over = threading.Event()
+
+    def look() -> None:
+        try:
+            record = json.loads((folder / "control.json").read_text())["record"]
+        except (OSError, ValueError):
+            record = True
+        if not told or told[-1] != record:
+            time.sleep(late)
+            told.append(record)
+        (folder / name).write_text(json.dumps({"control": {"record": record}}))
+
+    def run() -> None:
+        while not over.wait(0.02):
+            look()
+
+    look()
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield told
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_only_the_named_one_records_and_everything_is_as_before(tmp_path: Path) -> None:
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    for folder in (mine, other):
+        folder.mkdir()
+    (other / "control.json").write_text('{"record": true, "every": 3}')
+    with rank(mine) as told, rank(other, late=0.3) as late:
+        recordings = Recordings({"recording": mine, "second": other})
+        for name in ("armed", "recording", "second", "second"):
+            recordings.turn(name)
+            found = [json.loads((f / "health.rank0.json").read_text()) for f in (mine, other)]
+            records = [health["control"]["record"] for health in found]
+            assert records == [name == "recording", name == "second"]
+            assert json.loads((other / "control.json").read_text())["every"] == 3
+        recordings.restore()
+    assert told[:3] == [True, False, True]
+    assert late[:3] == [True, False, True]
+    assert not (mine / "control.json").exists()
+    assert (other / "control.json").read_text() == '{"record": true, "every": 3}'
+
+
+def test_every_rank_is_waited_for(tmp_path: Path) -> None:
+    with rank(tmp_path):
+        (tmp_path / "health.dp1-rank1.json").write_text('{"control": {"record": true}}')
+        with pytest.raises(ValueError, match=r"expected every rank not recording after 0\.3 s"):
+            Recordings({"a": tmp_path}, wait=0.3).turn("b")
+
+
+def test_a_folder_without_a_tap_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="expected a health file of a tap, found none"):
+        Recordings({"a": tmp_path}, wait=0.2).turn("a")
+    assert not (tmp_path / "control.json").exists()
+
+
+@pytest.mark.parametrize("word", ["a", "b=.", "a=nowhere"])
+def test_words_that_name_no_server_or_folder(word: str) -> None:
+    with pytest.raises(ValueError, match="record: expected NAME=FOLDER with one of a, c"):
+        folders_of([word], ["a", "c"])
+
+
+def test_the_tap_itself_follows(tmp_path: Path) -> None:
+    with double.installed() as hook_on:
+        server = Server(tmp_path, attach(tmp_path, hook_on, {}))
+        try:
+            recordings = Recordings({"recording": tmp_path})
+            for name in ("armed", "recording"):
+                recordings.turn(name)
+                assert server.tap.control.record is (name == "recording")
+            recordings.restore()
+        finally:
+            assert server.tap.stop is not None
+            server.tap.stop()
+
+
+def test_in_a_bench_one_server_records_in_every_other_turn(tmp_path: Path) -> None:
+    behaviour = Behaviour()
+    with rank(tmp_path) as told, serve(behaviour) as url:
+        words = ("--rounds", "2", "--warm-up", "0", "--requests", "1", "--concurrency", "1")
+        done = CliRunner().invoke(
+            app,
+            [
+                "bench",
+                "servers",
+                f"armed={url}",
+                f"recording={url}",
+                *words,
+                "--json",
+                "--record",
+                f"recording={tmp_path}",
+            ],
+        )
+        assert done.exit_code == 0, done.output
+        assert json.loads(done.stdout)["rounds"]
+        time.sleep(0.2)
+    assert told[0] is True
+    assert told[1:4] == [False, True, False]  # first round, second one in the other order
+    assert not (tmp_path / "control.json").exists()
