@@ -37,6 +37,7 @@ ALGORITHM = (  # what DDTREE builds on, imported or read
     "sglang/srt/managers/utils.py",
     "sglang/srt/mem_cache/allocator.py",
     "sglang/srt/mem_cache/common.py",
+    "sglang/srt/mem_cache/memory_pool.py",
     "sglang/srt/model_executor/cuda_graph_runner.py",
     "sglang/srt/model_executor/forward_batch_info.py",
     "sglang/srt/model_executor/model_runner.py",
@@ -51,6 +52,7 @@ ALGORITHM = (  # what DDTREE builds on, imported or read
     "sglang/srt/speculative/spec_info.py",
     "sglang/srt/speculative/spec_registry.py",
     "sglang/srt/speculative/spec_utils.py",
+    "sglang/srt/speculative/triton_ops/fused_kv_materialize.py",
 )
 OPTIONS = ("--no-deps", "--only-binary=:all:", "--python-version=3.12", "--no-cache-dir", "-q")
 PATIENCE = 120  # seconds

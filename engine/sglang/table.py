@@ -187,7 +187,7 @@ OWN = (  # DDTREE's, which SGLang does not know
     ),
     Target(
         "walk of DDTREE before stops",
-        "engine.sglang.ddtree.accept.accept",
+        "engine.sglang.ddtree.verify.walk",
         ("trees", "predict", "steps"),
         "tree_walk",
     ),

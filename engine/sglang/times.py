@@ -3,6 +3,9 @@
 ``DDTREE_TIMES=FILE`` puts a clock around each stage of :data:`STAGES` and writes medians as JSON every hundred steps,
 for servers of one rank. A stage holds those inside it; device time is from the
 stage's first launch to its last on the stream, waits for the host included. The clocks cost some microseconds a stage.
+
+The drafter's cache is a stage of its own where DFLASH's worker appends to it, and "drafter's cache ahead" where DDTREE
+has launched it with the acceptance; "wait for paths" is the host's wait for the target's forward and the walk.
 """
 
 from __future__ import annotations
@@ -24,13 +27,20 @@ EVERY = 100  # steps between two files
 KEPT = 2000  # steps that a median is of
 DFLASH = "sglang.srt.speculative.dflash_worker.DFlashWorker"
 STEP = f"{DFLASH}.forward_batch_generation"
+APPEND = (
+    f"{DFLASH}._append_target_hidden_to_draft_kv"  # called twice a step, with work for one of them
+)
+VERIFY = "engine.sglang.ddtree.verify"
 STAGES = {
     "draft": f"{DFLASH}._prepare_for_speculative_decoding",
     "tree": "engine.sglang.ddtree.worker.tree_and_rows",
     "target": "sglang.srt.managers.tp_worker.TpModelWorker.forward_batch_generation",
     "verify": "sglang.srt.speculative.dflash_info.DFlashVerifyInput.verify",
-    "verify tree": "engine.sglang.ddtree.verify.verify",
-    "drafter's cache": f"{DFLASH}._append_target_hidden_to_draft_kv",
+    "verify tree": f"{VERIFY}.verify",
+    "walk": f"{VERIFY}.walk",
+    "drafter's cache ahead": f"{VERIFY}.append_ahead",
+    "wait for paths": f"{VERIFY}.told",
+    "commit": f"{VERIFY}.commit_to_tables",
 }
 Clock = Callable[[], float]
 
@@ -90,6 +100,15 @@ class Times:
 
         return hook
 
+    def append(
+        self, original: Callable[..., Any], worker: Any, batch: Any, draft_input: Any
+    ) -> Any:
+        """Around the drafter's cache; a call that has nothing to append is not counted."""
+        features = draft_input.target_hidden
+        if features is None or not len(features):
+            return original(worker, batch, draft_input)
+        return self.stage("drafter's cache")(original, worker, batch, draft_input)
+
     def _mark(self) -> Any:
         if self.event is None:
             return None
@@ -134,6 +153,7 @@ def watch(hook_on: Callable[[str, Any], None], settings: Mapping[str, str]) -> T
 
     times = Times(Path(settings[SETTING]), event if torch.cuda.is_available() else None)
     hook_on(STEP, times.step)
+    hook_on(APPEND, times.append)
     for name, path in STAGES.items():
         hook_on(path, times.stage(name))
     return times

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from engine.sglang.times import DFLASH, EVERY, STAGES, STEP, Times, watch
+from engine.sglang.times import APPEND, DFLASH, EVERY, STAGES, STEP, Times, watch
 from tests.sglang.wheel_source import parameters
 from tests.sglang_wheels import sglang_folder
 
@@ -115,6 +115,18 @@ def test_a_stage_that_ends_with_an_exception_is_counted_and_passes_it_on(
     assert not times.inside
 
 
+def test_the_drafters_cache_is_counted_where_it_has_something_to_append(
+    times: Times, clock: Clock
+) -> None:
+    def step(*args: Any) -> None:
+        for rows, seconds in (([], 3), ([[1.0]], 2), (None, 5)):
+            own = SimpleNamespace(target_hidden=rows)
+            assert times.append(takes(clock, seconds), "worker", "batch", own) == "done"
+
+    times.step(step, "worker", mode("decode"))
+    assert list(times.host["drafter's cache"]) == [2]
+
+
 def test_a_folder_that_takes_no_file_costs_nothing_else(tmp_path: Path, clock: Clock) -> None:
     times = Times(tmp_path / "none" / "times.json", None, clock)
     for _ in range(EVERY):
@@ -126,7 +138,7 @@ def test_every_place_is_one_of_sglang_or_ours(tmp_path: Path) -> None:
     folder = sglang_folder("0.5.12")
     places: dict[str, Any] = {}
     watch(places.__setitem__, {"DDTREE_TIMES": str(tmp_path / "times.json")})
-    assert set(places) == {STEP, *STAGES.values()}
+    assert set(places) == {STEP, APPEND, *STAGES.values()}
     for path in places:
         if path.startswith("sglang."):
             assert parameters(folder, path), path
@@ -134,4 +146,5 @@ def test_every_place_is_one_of_sglang_or_ours(tmp_path: Path) -> None:
             module, name = path.rsplit(".", 1)
             assert callable(getattr(__import__(module, fromlist=[name]), name))
     assert parameters(folder, STEP)[:2] == ("self", "batch")
+    assert parameters(folder, APPEND) == ("self", "batch", "draft_input")
     assert DFLASH in STEP

@@ -18,6 +18,9 @@ each draft position over the vocab-parallel head (:mod:`.head`); the tree on the
 choices (:mod:`.choose`), the accepted path (:mod:`.accept`), one copy to the host, stops, and the remap of KV slots
 (:mod:`.commit`, :mod:`.verify`).
 
+On one GPU with CUDA graphs, the tree with its rows (:mod:`.treed`), the acceptance and the drafter's cache
+(:mod:`.ahead`) are one graph each for every batch size, and the last one runs while the host commits.
+
 The target's width is ``budget + 1``, the drafter's its block size, and :class:`.options.Options` alone decides both.
 
 The host waits for the device where DFLASH does: once for the accepted paths (``verify``), and in DFLASH's own drafting

@@ -21,6 +21,7 @@ class Accepted:
     path: Tensor  # int64 [bs, steps]: accepted nodes, the root first; -1 padded
     said: Tensor  # int64 [bs, steps]: the target's choice at each of them, the bonus token last; -1 padded
     accept_length: Tensor  # int64 [bs], root included
+    packed: Tensor  # int64 [bs, 2 * steps + 1]: these three side by side, for one copy to the host
 
 
 def accept(trees: TreeTensors, predict: Tensor, steps: int) -> Accepted:
@@ -37,4 +38,5 @@ def accept(trees: TreeTensors, predict: Tensor, steps: int) -> Accepted:
     path = torch.full((batch, steps + 1), -1, dtype=torch.int64, device=predict.device)
     path = path.scatter_(1, place, node.expand(batch, -1))[:, :steps]
     said = predict.gather(1, path.clamp(min=0)).masked_fill(path < 0, -1)
-    return Accepted(path, said, accepted.sum(dim=1))
+    length = accepted.sum(dim=1)
+    return Accepted(path, said, length, torch.cat([path, said, length[:, None]], dim=1))

@@ -10,11 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from engine.decoding.device_tree import TreeTensors
-from engine.graphs.capture import captured
+from engine.graphs.capture import Capture, captured, with_result
 from engine.sglang.ddtree.head import candidates
 from engine.sglang.ddtree.options import Options
 from engine.sglang.ddtree.rows import VerifyRows, verify_rows
@@ -51,14 +50,12 @@ class _Captured:
 class TreeGraphs:
     """``make`` as a graph for every shape that comes, captured when it first does.
 
-    The result lies in the graph's own buffers: it holds until the next call of the same shape, on the same stream.
-    ``make`` gets ``hidden``, ``roots`` and ``seq_lens`` alone; ``capture``: see :func:`engine.graphs.capture.captured`.
+    The result lies in the graph's own buffers, always the same for a shape: it holds until the next call of that shape,
+    on the same stream. ``make`` gets ``hidden``, ``roots`` and ``seq_lens`` alone.
     """
 
     def __init__(
-        self,
-        make: Callable[[Tensor, Tensor, Tensor], Treed],
-        capture: Callable[[Callable[[], None], torch.device], Any] = captured,
+        self, make: Callable[[Tensor, Tensor, Tensor], Treed], capture: Capture = captured
     ) -> None:
         self._make, self._capture = make, capture
         self._known: dict[tuple[Any, ...], _Captured] = {}
@@ -77,10 +74,5 @@ class TreeGraphs:
 
     def _captured(self, given: tuple[Tensor, ...]) -> _Captured:
         inputs = tuple(each.clone() for each in given)
-        results: list[Treed] = []
-
-        def run() -> None:
-            results.append(self._make(*inputs))
-
-        graph = self._capture(run, inputs[0].device)
-        return _Captured(inputs, graph, results[-1])
+        graph, result = with_result(lambda: self._make(*inputs), inputs[0].device, self._capture)
+        return _Captured(inputs, graph, result)

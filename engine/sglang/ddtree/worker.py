@@ -12,10 +12,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from engine.decoding.device_tree import TreeTensors
+from engine.graphs.capture import in_one_pool
 from engine.sglang.ddtree import verify as verification
+from engine.sglang.ddtree.ahead import Ahead
+from engine.sglang.ddtree.drafter_cache import DrafterCache
 from engine.sglang.ddtree.options import Options, options_of
 from engine.sglang.ddtree.refusals import refuse_target
 from engine.sglang.ddtree.treed import Treed, TreeGraphs, treed
@@ -60,6 +64,8 @@ def verify_input_class() -> type:
         retrieve_next_token: Tensor | None = None  # int64 [bs, width], for whoever watches
         retrieve_next_sibling: Tensor | None = None
         node_counts: Tensor | None = None  # int64 [bs]; rows from there on are padding
+        ahead: Ahead | None = None  # None where acceptance and the drafter's cache take no graph
+        appended: bool = False  # whether the drafter's cache has got this step's rows
 
         @property
         def tree_topk(self) -> int | None:
@@ -96,6 +102,7 @@ def worker_class() -> type:
             self.options = same_everywhere(options, get_tp_group())
             self._made_for: Any = None  # the head that ``_make`` uses
             self._make: Callable[..., Treed]
+            self._ahead: Ahead | None = None
             self._warned_sampling_fallback = True  # DFLASH's kernels for sampling are not used here
 
         def _greedy_sample_from_vocab_parallel_head(
@@ -103,19 +110,25 @@ def worker_class() -> type:
         ) -> Tensor:
             raise Drafted(hidden_states, lm_head)
 
-        def _maker(self, lm_head: Any, on_gpu: bool) -> Callable[..., Treed]:
-            """In a graph where the target's forward is in one; a gather between ranks stays outside."""
-            if self._made_for is not lm_head:
-                group, options = get_tp_group(), self.options
+        def _in_graphs(self, hidden: Tensor) -> bool:
+            """Where the target's forward is in one; a gather between ranks stays outside."""
+            alone = get_tp_group().world_size == 1
+            return hidden.is_cuda and not self.server_args.disable_cuda_graph and alone
 
-                def make(hidden: Tensor, roots: Tensor, seq_lens: Tensor) -> Treed:
-                    return treed(hidden, roots, seq_lens, lm_head, options, group)
+        def _made_with(self, lm_head: Any, hidden: Tensor) -> None:
+            """``_make`` and ``_ahead`` for this head; they go together, since the latter reads the former's trees."""
+            if self._made_for is lm_head:
+                return
+            group, options = get_tp_group(), self.options
 
-                graphs = (
-                    on_gpu and not self.server_args.disable_cuda_graph and group.world_size == 1
-                )
-                self._made_for, self._make = lm_head, TreeGraphs(make) if graphs else make
-            return self._make
+            def make(hidden: Tensor, roots: Tensor, seq_lens: Tensor) -> Treed:
+                return treed(hidden, roots, seq_lens, lm_head, options, group)
+
+            self._made_for, self._make, self._ahead = lm_head, make, None
+            if self._in_graphs(hidden):
+                capture, cache = in_one_pool(), DrafterCache.of(self, options)
+                self._make = TreeGraphs(make, capture)
+                self._ahead = None if cache is None else Ahead(cache, options.steps, capture)
 
         def _prepare_for_speculative_decoding(self, batch: Any, draft_input: Any) -> None:
             try:
@@ -125,9 +138,9 @@ def worker_class() -> type:
             else:
                 return  # extend or idle: nothing is drafted
             options, roots = self.options, draft_input.bonus_tokens.long()
-            make = self._maker(lm_head, hidden.is_cuda)
-            made = tree_and_rows(make, hidden, roots, batch.seq_lens)
-            tree, rows = made.tree, made.rows
+            self._made_with(lm_head, hidden)
+            made = tree_and_rows(self._make, hidden, roots, batch.seq_lens)
+            tree, rows, ahead = made.tree, made.rows, self._ahead
             verify_input = verify_input_class()(
                 draft_token=rows.draft_token,
                 positions=rows.positions,
@@ -137,11 +150,21 @@ def worker_class() -> type:
                 retrieve_next_token=tree.retrieve_next_token,
                 retrieve_next_sibling=tree.retrieve_next_sibling,
                 node_counts=tree.counts,
+                ahead=ahead if ahead is not None and ahead.reaches(batch.seq_lens_cpu) else None,
             )
             verify_input.prepare_for_verify(batch, self.page_size, build_custom_mask=False)
             verify_input.custom_mask = rows.custom_mask(int(batch.seq_lens_cpu.sum()))
             batch.forward_mode = ForwardMode.TARGET_VERIFY
             batch.spec_info = verify_input
             batch.return_hidden_states = False
+
+        def _append_target_hidden_to_draft_kv(self, batch: Any, draft_input: Any) -> None:
+            if getattr(batch.spec_info, "appended", False):
+                # Launched with the acceptance: the rows are there, and no features were handed over.
+                draft_input.draft_seq_lens = batch.seq_lens.to(torch.int32)
+                draft_input.ctx_lens = torch.zeros_like(draft_input.ctx_lens)
+            elif draft_input.target_hidden is None or len(draft_input.target_hidden):
+                super()._append_target_hidden_to_draft_kv(batch, draft_input)
+            # Without features there is nothing to do: whoever took the last ones has left zeros in ``ctx_lens``.
 
     return DDTreeWorker

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tests.sglang.ddtree.scheduled import Args
-from tests.sglang.ddtree.truth import MASK_TOKEN, SLOTS, VOCAB, truth
+from tests.sglang.ddtree.truth import CONTEXT, MASK_TOKEN, SLOTS, VOCAB, truth
 
 if TYPE_CHECKING:
     from tests.sglang.ddtree.world import World
 
 
-class DraftPool:
-    """KV of the one-layer drafter: what each slot was told, and for which position."""
+class MHATokenToKVPool:
+    """SGLang's pool by name: KV of the one-layer drafter: what each slot was told, and for which position."""
 
     def __init__(self) -> None:
         self.k, self.v = torch.full((SLOTS + 1, 2), -1.0), torch.full((SLOTS + 1, 2), -1.0)
@@ -33,6 +33,7 @@ class DraftAttention:
 
     def __init__(self) -> None:
         self.attn = SimpleNamespace(k_scale=None, v_scale=None)
+        self.rotary_emb = SimpleNamespace(cos_sin_cache=torch.zeros(CONTEXT, 1))
 
     def kv_proj_only(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return hidden.clone(), hidden.clone()

@@ -34,6 +34,7 @@ REAL = {
     "sglang.srt.speculative.spec_info",
     "sglang.srt.speculative.spec_registry",
     "sglang.srt.speculative.spec_utils",
+    "sglang.srt.speculative.triton_ops.fused_kv_materialize",
 }
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from engine.sglang.ddtree import hooks, plugin, refusals
 from engine.sglang.ddtree.arguments import CHECKED_VERSION, REFUSED
+from engine.sglang.ddtree.drafter_cache import POOL
 from engine.sglang.ddtree.head import Shard
 from engine.sglang.ddtree.options import SLACK
 from tests.sglang.wheel_source import attributes, definition, parameters
@@ -253,6 +254,83 @@ class TestVerifyStep:
         }
         assert {name: defaults[name] for name in refusals.PENALTIES} == refusals.PENALTIES
         assert not any(defaults[name] for name in refusals.GRAMMARS)
+
+
+class TestDraftersCache:
+    """What is done in a graph instead of ``_append_target_hidden_to_draft_kv``."""
+
+    FUSED = f"{SPEC}.triton_ops.fused_kv_materialize"
+
+    def test_dflash_projects_writes_and_moves_its_lengths_on(self, folder: Path) -> None:
+        appended = text(folder, f"{WORKER}._append_target_hidden_to_draft_kv")
+        for done in (
+            "ctx_start = batch.seq_lens.to(torch.int64) - ctx_lens.to(torch.int64)",
+            "self.draft_model.project_target_hidden(draft_input.target_hidden)",
+            "if self._use_fused_kv_materialize and self._fused_kv_helper is not None:",
+            "self._append_target_hidden_fused(ctx_hidden, ctx_positions, ctx_cache_loc)",
+            "self._append_target_hidden_sequential(ctx_hidden, ctx_positions, ctx_cache_loc)",
+            "if self.use_compact_draft_cache:",
+            "draft_input.draft_seq_lens = batch.seq_lens.to(dtype=torch.int32)",
+            "draft_input.ctx_lens = torch.zeros_like(ctx_lens)",
+            "draft_input.target_hidden = draft_input.target_hidden[:0]",
+        ):
+            assert done in appended
+        assert {
+            "_use_fused_kv_materialize", "_fused_kv_helper", "use_compact_draft_cache",
+            "draft_model", "draft_model_runner",
+        } <= attributes(folder, WORKER)  # fmt: skip
+        assert parameters(folder, f"{WORKER}._append_target_hidden_sequential") == (
+            "self", "ctx_hidden", "ctx_positions", "ctx_cache_loc",
+        )  # fmt: skip
+
+    def test_without_features_it_only_says_so_again(self, folder: Path) -> None:
+        steps = body(folder, f"{WORKER}._append_target_hidden_to_draft_kv")
+        (early,) = [s for s in steps if ast.unparse(s).startswith("if total_ctx <= 0:")]
+        assert isinstance(early, ast.If)
+        assert [ast.unparse(s) for s in early.body] == [
+            "draft_input.ctx_lens = torch.zeros_like(draft_input.ctx_lens)",
+            "draft_input.target_hidden = draft_input.target_hidden[:0]",
+            "return",
+        ]
+
+    def test_the_batch_still_has_the_verify_input_then(self, folder: Path) -> None:
+        decode = text(folder, f"{WORKER}.forward_batch_generation")
+        verified = decode.partition("verify_input.verify(")[2]
+        append = "self._append_target_hidden_to_draft_kv(batch, draft_input)"
+        assert verified.index(append) < verified.index("batch.spec_info = draft_input")
+
+    def test_the_fused_helper_waits_for_the_largest_position_alone(self, folder: Path) -> None:
+        made = text(folder, f"{self.FUSED}.FusedKVMaterializeHelper.materialize")
+        assert made.count(".item()") == 1
+        assert "max_position = int(positions.max().item())" in made
+        assert "if max_position >= int(cos_sin_cache.shape[0]):" in made
+        assert "torch.einsum('th,loh->lto', ctx_hidden, self.batched_kv_weight)" in made
+        assert parameters(folder, f"{self.FUSED}._fused_norm_rope") == (
+            "kv", "k_norm_weight", "cos_sin_cache", "positions", "num_kv_heads", "head_dim",
+            "rotary_dim", "eps",
+        )  # fmt: skip
+        for waits in (".item()", ".cpu()", ".tolist()", "synchronize"):
+            assert waits not in text(folder, f"{self.FUSED}._fused_norm_rope")
+
+    def test_writing_waits_for_nothing_and_slot_0_is_nobodys(self, folder: Path) -> None:
+        pools = "sglang.srt.mem_cache.memory_pool"
+        for path in (f"{pools}.{POOL}.set_kv_buffer", f"{pools}._set_kv_buffer_impl"):
+            written = text(folder, path)
+            for waits in (".item()", ".cpu()", ".tolist()", "synchronize"):
+                assert waits not in written
+        assert "self.size + self.page_size" in text(folder, f"{pools}.{POOL}._create_buffers")
+        allocator = "sglang.srt.mem_cache.allocator.TokenToKVPoolAllocator"
+        assert "torch.arange(1, self.size + 1" in text(folder, f"{allocator}.clear")
+
+    def test_every_call_of_the_drafter_has_its_rows_written(self, folder: Path) -> None:
+        """Prompts at once, a block by its own forward: stale rows in slots that were given back are not read."""
+        step = text(folder, f"{WORKER}.forward_batch_generation")
+        prompts, decode, _ = step.partition("self._prepare_for_speculative_decoding(")
+        assert decode
+        assert "self._append_target_hidden_to_draft_kv(batch, draft_input)" in prompts
+        drafted = text(folder, f"{WORKER}._prepare_for_speculative_decoding")
+        assert "out_cache_loc=block_cache_loc" in drafted
+        assert "seq_lens = draft_prefix_lens" in drafted
 
 
 class TestWidths:

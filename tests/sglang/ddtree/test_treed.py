@@ -12,6 +12,8 @@ import torch
 from engine.decoding.device_tree import TreeTensors
 from engine.sglang.ddtree.options import Options
 from engine.sglang.ddtree.treed import Treed, TreeGraphs, treed
+from tests.sglang.ddtree.recording import Recording
+from tests.sglang.ddtree.recording import parts as parts_of
 
 OPTIONS = Options(block_size=4, budget=6, topk=3)
 HIDDEN, VOCAB = 8, 30
@@ -44,43 +46,16 @@ def maker(device: str = "cpu") -> Callable[..., Treed]:
 
 
 def parts(made: Treed) -> list[torch.Tensor]:
-    return [part.clone() for part in (*vars(made.tree).values(), *vars(made.rows).values())]
+    return [part.clone() for part in parts_of(made)]
 
 
 def same(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
     return all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
 
 
-class Recording:
-    """Stands for a graph: what was captured runs again over the same buffers, into the results of the capture."""
-
-    def __init__(self, make: Callable[..., Treed]):
-        self.make, self.captures, self.replays = make, 0, 0
-
-    def capture(self, run: Callable[[], None], device: torch.device) -> Any:
-        self.captures += 1
-        (given, results) = (run.__closure__ or ()), []
-        run()
-        cells = [cell.cell_contents for cell in given]
-        buffers = next(cell for cell in cells if isinstance(cell, tuple))
-        results = next(cell for cell in cells if isinstance(cell, list))
-
-        def replay() -> None:
-            self.replays += 1
-            fresh = self.make(*buffers)
-            for old, new in zip(parts_of(results[-1]), parts_of(fresh), strict=True):
-                old.copy_(new)
-
-        return SimpleNamespace(replay=replay)
-
-
-def parts_of(made: Treed) -> list[torch.Tensor]:
-    return [*vars(made.tree).values(), *vars(made.rows).values()]
-
-
 def test_replays_follow_their_inputs() -> None:
     make = maker()
-    recording = Recording(make)
+    recording = Recording()
     graphs = TreeGraphs(make, recording.capture)
     for seed, batch in ((1, 2), (2, 2), (3, 1), (4, 2), (5, 1)):
         given = inputs(seed, batch)
@@ -92,7 +67,7 @@ def test_replays_follow_their_inputs() -> None:
 
 def test_the_result_holds_until_the_next_call_of_its_shape() -> None:
     make = maker()
-    graphs = TreeGraphs(make, Recording(make).capture)
+    graphs = TreeGraphs(make, Recording().capture)
     first = graphs(*inputs(1, 2))
     before = parts(first)
     graphs(*inputs(2, 1))

@@ -93,7 +93,9 @@ def test_a_verification_copies_to_the_host_once(monkeypatch: pytest.MonkeyPatch)
         out = SimpleNamespace(
             next_token_logits=There(logits), hidden_states=There(torch.arange(10.0)[:, None])
         )
-        given = SimpleNamespace(tree=there(tensors(TREES, 4)), options=Options(4, 4))
+        given = SimpleNamespace(
+            tree=there(tensors(TREES, 4)), options=Options(4, 4), ahead=None, appended=False
+        )
         bonus, lengths, features, drafts = verify.verify(given, batch, out, 1)
         assert sum(device.copies.values()) == 1
         assert (bonus.tolist(), lengths.tolist(), drafts) == ([41, 3], [3, 1], [2, 0])

@@ -17,11 +17,12 @@ from engine.sglang.tap import Tap
 from engine.step import VerifyStep
 from engine.xray.kernels import Kernel
 from engine.xray.report import examine
-from tests.sglang.ddtree import test_stock
+from tests.sglang.ddtree import test_ahead, test_stock
+from tests.sglang.ddtree.recording import Recording
 from tests.sglang.ddtree.test_stock import requests, started
 from tests.sglang_wheels import sglang_folder
 
-sglang = test_stock.sglang
+sglang, launched = test_stock.sglang, test_ahead.launched
 
 
 @pytest.fixture
@@ -35,12 +36,12 @@ def tap(sglang: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tap]:
         "forward_mode", "spec_info", "seq_lens_cpu",
     )  # fmt: skip
     given = ("verify_input", "batch", "logits_output", "page_size")
-    walk = ("trees", "predict", "steps")
+    walk = ("trees", "predict", "steps", "ahead", "batch")
     for holder, name, handler, names in (
         (TritonAttnBackend, "init_forward_metadata", "eager", ("self", "forward_batch")),
         (TritonAttnBackend, "init_forward_metadata_replay_cuda_graph", "replay", replayed),
         (verification, "verify", "verify", given),
-        (verification, "accept", "tree_walk", walk),
+        (verification, "walk", "tree_walk", walk),
     ):
         hook, original = tap.around(HANDLERS[handler], names), getattr(holder, name)
         monkeypatch.setattr(
@@ -75,6 +76,19 @@ def test_nothing_is_found(
     topk = int(environ.get("topk", environ["budget"]))
     assert {step.config.topk for step in steps} == {topk}
     report = check_trace(steps)
+    assert not report.findings, report.findings[:3]
+    assert {*report.checks} >= WANTED
+
+
+def test_nothing_is_found_where_the_acceptance_is_in_a_graph(
+    launched: Recording, tap: Tap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The walk is watched at every step, not at captures alone."""
+    steps = started(monkeypatch, True, budget="16").run(requests((12, 12, 12, 1)))
+    found = recorded(tap)
+    assert len(found) == steps
+    assert 0 < launched.captures < launched.replays
+    report = check_trace(found)
     assert not report.findings, report.findings[:3]
     assert {*report.checks} >= WANTED
 
@@ -117,4 +131,4 @@ def test_what_sglangs_own_kernel_attends_to(
 def test_the_tap_knows_where_ddtree_verifies_and_walks(tmp_path: Path) -> None:
     hooked: list[str] = []
     attach(tmp_path, lambda path, hook: hooked.append(path), {})
-    assert hooked == ["engine.sglang.ddtree.verify.verify", "engine.sglang.ddtree.accept.accept"]
+    assert hooked == ["engine.sglang.ddtree.verify.verify", "engine.sglang.ddtree.verify.walk"]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tests.sglang.ddtree.drafter import Drafter, DraftPool
+from tests.sglang.ddtree.drafter import Drafter, MHATokenToKVPool
 from tests.sglang.ddtree.scheduled import Args, Batch, Req
 from tests.sglang.ddtree.target import Runner, Target
 from tests.sglang.ddtree.truth import CONTEXT, REQUESTS, SLOTS, VOCAB, Pairs
@@ -37,7 +37,7 @@ class World:
             token_to_kv_pool_allocator=self.allocator, is_chunk_cache=lambda: True
         )
         self.tokens, self.places = (torch.full((SLOTS + 1,), -1) for _ in range(2))
-        self.draft_pool = DraftPool()
+        self.draft_pool = MHATokenToKVPool()
         self.batch: Batch | None = None
         self.wrong_slots = self.wrong_contexts = 0
 
