@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.graphs.linear import linear, linear_add, linear_gated
+from engine.graphs.linear import Norm, Unscaled, linear, linear_add, linear_add_norm, linear_gated
 from engine.graphs.rows import Heads, Memory, normed, place_heads
 from engine.models.decoder import Decoder
 from engine.models.dflash import DFlash, DFlashLayer
@@ -63,15 +63,20 @@ class Stack:
         and values are written, before its attention is called; None: nowhere.
         """
         kept: dict[int, Tensor] = {}
+        norms = [Norm(layer.input_norm, self.eps) for layer in self.layers]
+        rows: Tensor | Unscaled = normed(hidden, norms[0].gain, self.eps)
         for index, layer in enumerate(self.layers):
-            rows = normed(hidden, layer.input_norm, self.eps)
             fused = linear(rows, layer.qkv, layer.qkv_bias)
             memory = None if memories is None else memories[index]
             place_heads(fused, positions, self.heads, layer.q_norm, layer.k_norm, memory)
             attended = attention(index, *self._split(fused)).flatten(1)
-            hidden = linear_add(attended, layer.out, layer.out_bias, hidden)
-            inner = linear_gated(normed(hidden, layer.mlp_norm, self.eps), layer.gate_up)
-            hidden = linear_add(inner, layer.down, None, hidden)
+            norm = Norm(layer.mlp_norm, self.eps)
+            hidden, rows = linear_add_norm(attended, layer.out, layer.out_bias, hidden, norm)
+            inner = linear_gated(rows, layer.gate_up)
+            if index + 1 < len(norms):
+                hidden, rows = linear_add_norm(inner, layer.down, None, hidden, norms[index + 1])
+            else:
+                hidden = linear_add(inner, layer.down, None, hidden)
             if index in keep:
                 kept[index] = hidden
         return normed(hidden, self.final_norm, self.eps), kept

@@ -1,8 +1,10 @@
 """The Triton kernel of a matrix product over few rows, with what comes behind it in a decoder layer.
 
 With few rows a product is as long as reading its weights takes, and a launch is as long again; so the gate or the
-residual addition behind it is done in the same launch. The norm before it is not: scaling rows on their way to the
-matrix units took longer than the launch that it saves.
+residual addition behind it is done in the same launch. So is the norm between two products, in two halves: the first
+product hands on its rows times the gain and the sum of squares of each block of columns, the second scales its finished
+sums, for a norm's scale is one number a row. Working on rows on their way to the matrix units took longer than the
+launch that it saved.
 """
 
 from __future__ import annotations
@@ -17,7 +19,11 @@ def few_rows(  # type: ignore[no-untyped-def]
     weight,
     bias,
     residual,
+    before,
+    gain,
     out,
+    gained,
+    squares,
     rows,
     columns,
     x_stride,
@@ -25,6 +31,10 @@ def few_rows(  # type: ignore[no-untyped-def]
     HAS_BIAS: tl.constexpr,
     GATED: tl.constexpr,
     ADDS: tl.constexpr,
+    BEFORE: tl.constexpr,
+    BLOCKS: tl.constexpr,
+    EPS: tl.constexpr,
+    HANDS_ON: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     STEP: tl.constexpr,
@@ -33,11 +43,21 @@ def few_rows(  # type: ignore[no-untyped-def]
     """Grid (blocks of COLUMNS outputs, blocks of ROWS rows). ``x`` [rows, WIDTH]; ``weight`` [columns, WIDTH].
 
     ``GATED``: ``weight`` holds ``columns`` gates, then as many ups; the result is silu(gate) * up.
+    ``BEFORE``: blocks of ``before`` [rows, BEFORE], float32 sums of squares, read ``BLOCKS`` at once; ``x`` lacks the
+    scale of their norm. 0: it lacks none. ``HANDS_ON``: ``gained`` [rows, columns], the rounded result times ``gain``
+    [columns], and ``squares`` [rows, blocks of COLUMNS], the sums of its squares, are for a product that takes them so.
     """
     row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     there, wanted = row < rows, column < columns
     place = tl.arange(0, STEP)
+    if BEFORE > 0:  # on their way while products are summed; added up behind them
+        block = tl.arange(0, BLOCKS)
+        before_at = before + row.to(tl.int64)[:, None] * BEFORE + block[None, :]
+        earlier = tl.load(before_at, mask=there[:, None] & (block < BEFORE)[None, :], other=0.0)
+        for start in range(BLOCKS, BEFORE, BLOCKS):
+            inner = there[:, None] & (start + block < BEFORE)[None, :]
+            earlier += tl.load(before_at + start, mask=inner, other=0.0)
     x_at = x + row.to(tl.int64)[:, None] * x_stride + place[None, :]
     w_at = weight + column.to(tl.int64)[None, :] * WIDTH + place[:, None]
     sums = tl.zeros((ROWS, COLUMNS), tl.float32)
@@ -52,6 +72,10 @@ def few_rows(  # type: ignore[no-untyped-def]
         if GATED:
             other = tl.load(w_at + columns * WIDTH + start, mask=mask, other=0.0)
             ups = tl.dot(part, other, ups, input_precision=PRECISION)
+    if BEFORE > 0:
+        scale = 1.0 / tl.sqrt(tl.sum(earlier, 1) / WIDTH + EPS)
+        sums *= scale[:, None]
+        ups *= scale[:, None]
     if HAS_BIAS:
         sums += tl.load(bias + column, mask=wanted, other=0.0).to(tl.float32)[None, :]
     if GATED:
@@ -60,4 +84,11 @@ def few_rows(  # type: ignore[no-untyped-def]
     both = there[:, None] & wanted[None, :]
     if ADDS:
         sums += tl.load(residual + at, mask=both, other=0.0).to(tl.float32)
-    tl.store(out + at, sums.to(out.dtype.element_ty), mask=both)
+    result = sums.to(out.dtype.element_ty)
+    tl.store(out + at, result, mask=both)
+    if HANDS_ON:
+        wide = result.to(tl.float32)
+        gains = tl.load(gain + column, mask=wanted, other=0.0).to(tl.float32)
+        tl.store(gained + at, (wide * gains[None, :]).to(gained.dtype.element_ty), mask=both)
+        square_at = squares + row.to(tl.int64) * tl.num_programs(0) + tl.program_id(0)
+        tl.store(square_at, tl.sum(wide * wide, 1), mask=there)

@@ -24,7 +24,7 @@ from engine.graphs import (
 HOPPER = GPUTarget("cuda", 90, 32)
 SIXTEEN = (
     *("logits", "hidden", "weight", "out", "gate_up", "fused", "table", "q_norm", "k_norm"),
-    *("k_pool", "v_pool", "x", "bias", "residual"),
+    *("k_pool", "v_pool", "x", "bias", "residual", "gain", "gained"),
 )
 INTEGERS = (
     *(
@@ -63,11 +63,16 @@ INTEGERS = (
 TYPES = (
     dict.fromkeys(SIXTEEN, "*bf16")
     | dict.fromkeys(INTEGERS, "*i64")
+    | {"before": "*fp32", "squares": "*fp32"}
     | {"tops": "*fp32", "sums": "*fp64", "log_probs": "*fp64", "weights": "*fp64", "visible": "*i8"}
     | {"custom_mask": "*u8", "req_to_token": "*i32", "kv_indptr": "*i32", "eps": "fp32"}
 )
 HEADS = {"KV_HEADS": 3, "DIM": 64, "STORES": True}
 FEW = {"WIDTH": 576, "COLUMNS": 16, "STEP": 64, "PRECISION": "ieee"}
+WITHOUT = {"gain": None, "gained": None, "squares": None, "HANDS_ON": False}
+PLAIN = WITHOUT | {"before": None, "BEFORE": 0, "BLOCKS": 1, "EPS": 0.0}
+TAKES = WITHOUT | {"BEFORE": 36, "BLOCKS": 64, "EPS": 1e-5}
+HANDS_ON = {"before": None, "BEFORE": 0, "BLOCKS": 1, "EPS": 0.0, "HANDS_ON": True}
 # Kernel, its constants, arguments that are None, types that differ.
 CASES: tuple[tuple[Any, dict[str, Any], dict[str, str]], ...] = (
     (candidates_kernel.group_maxima, {"CHUNK_GROUPS": 64, "GROUP": 64}, {}),
@@ -90,12 +95,20 @@ CASES: tuple[tuple[Any, dict[str, Any], dict[str, str]], ...] = (
             "ADDS": False,
             "bias": None,
             "residual": None,
-        },
+        }
+        | TAKES,
         {},
     ),
     (
         linear_kernel.few_rows,
-        FEW | {"ROWS": 64, "HAS_BIAS": True, "GATED": False, "ADDS": True},
+        FEW | PLAIN | {"ROWS": 64, "HAS_BIAS": True, "GATED": False, "ADDS": True},
+        {},
+    ),
+    (
+        linear_kernel.few_rows,
+        FEW
+        | HANDS_ON
+        | {"ROWS": 16, "HAS_BIAS": False, "GATED": False, "ADDS": True, "bias": None},
         {},
     ),
     (rows_kernel.norm_rows, {"BLOCK": 1024}, {}),
