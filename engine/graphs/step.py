@@ -69,6 +69,7 @@ class DeviceStep:
         device = target.device
         self.state = BatchState.empty(size, device)
         self.layout = Layout(size, budget + 1, req_to_token)
+        self._roots = _roots_alone(self.state)  # written once: every plain step has the same
         self.walked = Walked.empty(size, 1 if drafter is None else drafter.length + 1, device)
         # What the host reads of a step: the accepted length, then the tokens.
         said = size, self.walked.path.shape[1] + 1
@@ -96,7 +97,7 @@ class DeviceStep:
     def build(self) -> tuple[TreeTensors, tuple[Tensor, Tensor] | None]:
         """Trees, and the candidates that they grew from; roots alone without a drafter."""
         if self.drafter is None:
-            return _roots_alone(self.state), None
+            return self._roots, None
         logits = self.drafter.draft(self.state, self.layout)
         return self.drafter.grow(logits, self.state.roots, self.budget, self.width, self.kept)
 
@@ -195,7 +196,7 @@ class DeviceStep:
 
 
 def _roots_alone(state: BatchState) -> TreeTensors:
-    """Trees of one node each, which follow the roots."""
+    """Trees of one node each, whose tokens are the roots of the state, a view."""
     captured, device = len(state.roots), state.roots.device
 
     def full(value: int, *shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
