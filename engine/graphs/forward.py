@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.graphs.linear import Norm, Unscaled, linear, linear_add, linear_add_norm, linear_gated
-from engine.graphs.rows import Heads, Memory, normed, place_heads
+from engine.graphs.heads import linear_heads
+from engine.graphs.linear import Norm, Unscaled, linear_add, linear_add_norm, linear_gated
+from engine.graphs.rows import Heads, Memory, normed
 from engine.models.decoder import Decoder
 from engine.models.dflash import DFlash, DFlashLayer
 from engine.models.kv_pool import KVPool
@@ -66,9 +67,16 @@ class Stack:
         norms = [Norm(layer.input_norm, self.eps) for layer in self.layers]
         rows: Tensor | Unscaled = normed(hidden, norms[0].gain, self.eps)
         for index, layer in enumerate(self.layers):
-            fused = linear(rows, layer.qkv, layer.qkv_bias)
-            memory = None if memories is None else memories[index]
-            place_heads(fused, positions, self.heads, layer.q_norm, layer.k_norm, memory)
+            fused = linear_heads(
+                rows,
+                layer.qkv,
+                layer.qkv_bias,
+                positions,
+                self.heads,
+                layer.q_norm,
+                layer.k_norm,
+                None if memories is None else memories[index],
+            )
             attended = attention(index, *self._split(fused)).flatten(1)
             norm = Norm(layer.mlp_norm, self.eps)
             hidden, rows = linear_add_norm(attended, layer.out, layer.out_bias, hidden, norm)

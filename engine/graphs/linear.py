@@ -118,6 +118,21 @@ def few_rows_norm(
     return out, Unscaled(gained, squares, norm.eps)
 
 
+def squares_of(x: Tensor | Unscaled) -> tuple[Tensor, Tensor | None, float]:
+    """Rows as they lie, and of the norm whose scale they lack, if one: sums of squares [rows, blocks] and eps."""
+    return (x.rows, x.squares, x.eps) if isinstance(x, Unscaled) else (x, None, 0.0)
+
+
+def tile_rows(rows: int) -> int:
+    """Rows of one program."""
+    return min(64, max(16, int(triton.next_power_of_2(rows))))
+
+
+def blocks_at_once(squares: Tensor | None) -> int:
+    """Sums of squares of a row that a program holds at once, a power of two."""
+    return 1 if squares is None else min(BLOCKS, int(triton.next_power_of_2(squares.shape[1])))
+
+
 def _launch(
     x: Tensor | Unscaled,
     weight: Tensor,
@@ -127,16 +142,13 @@ def _launch(
     gain: Tensor | None,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """The result; with ``gain`` the result times it, and sums of squares of blocks of the result's columns."""
-    if isinstance(x, Unscaled):
-        table, before, eps = x.rows, x.squares, x.eps
-    else:
-        table, before, eps = x, None, 0.0
+    table, before, eps = squares_of(x)
     rows, width = table.shape
     columns = len(weight) // 2 if is_gated else len(weight)
     if gain is not None and gain.shape != (columns,):
         raise ValueError(f"gain: expected [{columns}], found {list(gain.shape)}")
     out = table.new_empty(rows, columns)
-    tile = min(64, max(16, triton.next_power_of_2(rows)))
+    tile = tile_rows(rows)
     block = 32 if is_gated and tile == 64 else 16  # measured on an H200 for widths of 576 and 1536
     blocks = triton.cdiv(columns, block)
     gained = squares = None
@@ -161,7 +173,7 @@ def _launch(
         GATED=is_gated,
         ADDS=residual is not None,
         BEFORE=0 if before is None else before.shape[1],
-        BLOCKS=1 if before is None else min(BLOCKS, triton.next_power_of_2(before.shape[1])),
+        BLOCKS=blocks_at_once(before),
         EPS=eps,
         HANDS_ON=gain is not None,
         ROWS=tile,

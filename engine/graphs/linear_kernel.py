@@ -14,6 +14,24 @@ import triton.language as tl
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def load_squares(before, row, there, BEFORE: tl.constexpr, BLOCKS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Sums of squares [rows, BLOCKS] of rows; each number is of every so manieth of the ``BEFORE`` blocks."""
+    block = tl.arange(0, BLOCKS)
+    at = before + row.to(tl.int64)[:, None] * BEFORE + block[None, :]
+    earlier = tl.load(at, mask=there[:, None] & (block < BEFORE)[None, :], other=0.0)
+    for start in range(BLOCKS, BEFORE, BLOCKS):
+        inner = there[:, None] & (start + block < BEFORE)[None, :]
+        earlier += tl.load(at + start, mask=inner, other=0.0)
+    return earlier
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def scale_of(earlier, WIDTH: tl.constexpr, EPS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """What a norm multiplies each row by, [rows]; ``earlier`` as loaded."""
+    return 1.0 / tl.sqrt(tl.sum(earlier, 1) / WIDTH + EPS)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def few_rows(  # type: ignore[no-untyped-def]
     x,
     weight,
@@ -52,12 +70,7 @@ def few_rows(  # type: ignore[no-untyped-def]
     there, wanted = row < rows, column < columns
     place = tl.arange(0, STEP)
     if BEFORE > 0:  # on their way while products are summed; added up behind them
-        block = tl.arange(0, BLOCKS)
-        before_at = before + row.to(tl.int64)[:, None] * BEFORE + block[None, :]
-        earlier = tl.load(before_at, mask=there[:, None] & (block < BEFORE)[None, :], other=0.0)
-        for start in range(BLOCKS, BEFORE, BLOCKS):
-            inner = there[:, None] & (start + block < BEFORE)[None, :]
-            earlier += tl.load(before_at + start, mask=inner, other=0.0)
+        earlier = load_squares(before, row, there, BEFORE, BLOCKS)
     x_at = x + row.to(tl.int64)[:, None] * x_stride + place[None, :]
     w_at = weight + column.to(tl.int64)[None, :] * WIDTH + place[:, None]
     sums = tl.zeros((ROWS, COLUMNS), tl.float32)
@@ -73,7 +86,7 @@ def few_rows(  # type: ignore[no-untyped-def]
             other = tl.load(w_at + columns * WIDTH + start, mask=mask, other=0.0)
             ups = tl.dot(part, other, ups, input_precision=PRECISION)
     if BEFORE > 0:
-        scale = 1.0 / tl.sqrt(tl.sum(earlier, 1) / WIDTH + EPS)
+        scale = scale_of(earlier, WIDTH, EPS)
         sums *= scale[:, None]
         ups *= scale[:, None]
     if HAS_BIAS:

@@ -15,6 +15,7 @@ from engine.decoding import device_tree_kernel as tree
 from engine.graphs import (
     candidates_kernel,
     choices_kernel,
+    heads_kernel,
     layout_kernel,
     linear_kernel,
     rows_kernel,
@@ -109,6 +110,22 @@ CASES: tuple[tuple[Any, dict[str, Any], dict[str, str]], ...] = (
         FEW
         | HANDS_ON
         | {"ROWS": 16, "HAS_BIAS": False, "GATED": False, "ADDS": True, "bias": None},
+        {},
+    ),
+    (
+        heads_kernel.few_rows_heads,
+        HEADS
+        | {name: FEW[name] for name in ("WIDTH", "STEP", "PRECISION")}
+        | {"HAS_BIAS": True, "BEFORE": 36, "BLOCKS": 64, "EPS": 1e-5}
+        | {"HEADS": 9, "ROWS": 64, "PAIRS": 8},
+        {},
+    ),
+    (
+        heads_kernel.few_rows_heads,
+        HEADS
+        | {name: FEW[name] for name in ("WIDTH", "STEP", "PRECISION")}
+        | {"HAS_BIAS": False, "BEFORE": 0, "BLOCKS": 1, "EPS": 0.0, "bias": None, "before": None}
+        | {"HEADS": 9, "ROWS": 16, "PAIRS": 8},
         {},
     ),
     (rows_kernel.norm_rows, {"BLOCK": 1024}, {}),

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.graphs import forward, linear
+from engine.graphs import forward, heads, linear
 from engine.graphs.forward import decoder_stack
 from engine.graphs.linear import Norm, Unscaled
 from engine.graphs.rows import gated_torch, normed_torch, place_heads_torch
@@ -325,8 +325,9 @@ def test_layers_by_the_kernel(family: str, monkeypatch: pytest.MonkeyPatch) -> N
         norms.append(given)
         return normed_torch(*given)
 
-    monkeypatch.setattr(linear, "is_few", lambda x: True)
     monkeypatch.setattr(linear, "splits_norms", lambda x: True)
+    for module in (linear, heads):
+        monkeypatch.setattr(module, "is_few", lambda x: True)
     for module in (linear, forward):
         monkeypatch.setattr(module, "normed", counted)
     by_kernel = stack.run(hidden, positions, attention, None, (0, 1))
