@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from engine.attention.chain import can_chain, launch_options
 from engine.attention.tree_verify_plan import Plan, make_plan, query_tile
 from engine.attention.tree_verify_torch import tree_verify_torch
 
@@ -70,6 +71,7 @@ def tree_verify_triton(
     *,
     plan: Plan | None = None,
     tile: int | None = None,
+    follows: int = 0,
 ) -> None:
     """Write the attention of the rows of a batch into ``o_extend``.
 
@@ -79,6 +81,9 @@ def tree_verify_triton(
     ``sinks`` [heads]; ``window_kv_offsets`` integers [batch]. ``max_len_extend``: rows of the longest request; tiles of
     ``tile`` rows (that of SGLang on this device) as far as it reaches are computed. Nothing is read by the host, and a
     CUDA graph may capture it. Raises ``ValueError`` for shapes that the kernel doesn't cover.
+
+    ``follows``: the depth of the chain of kernels that the launch goes on with, 0: none. Offsets were then written
+    before the chain began (:mod:`engine.attention.chain`).
 
     There are two kernels, and ``plan`` says which. Without one, :func:`make_plan` chooses, and takes the kernel for
     Hopper's matrix units only where :func:`hopper_covers` and what is said there hold. A plan for it where it doesn't
@@ -142,7 +147,9 @@ def tree_verify_triton(
             HAS_MASK=custom_mask is not None,
             CAUSAL=is_causal,
             CHAINED=chained,
+            FOLLOWS=follows,
             num_warps=plan.warps,
+            **launch_options(follows),
         )
     else:
         kernels.over_parts[grid](
@@ -181,12 +188,15 @@ def tree_verify_triton(
             HAS_SINKS=sinks is not None,
             PRECISION="ieee",
             CHAINED=chained,
+            FOLLOWS=follows,
             num_warps=plan.warps,
             num_stages=plan.stages,
+            **launch_options(follows),
         )
     if plan.splits > 1:
         splits = triton.next_power_of_2(plan.splits)
         rows = max(1, min(4, 32 // splits))
+        depth = max(follows, 1) if chained else 0
         kernels.merge[(-(-max_len_extend * group // rows), kv_heads, batch)](
             o_extend,
             sums,
@@ -206,16 +216,10 @@ def tree_verify_triton(
             ROWS=rows,
             SPLITS_POW2=splits,
             HAS_SINKS=sinks is not None,
-            CHAINED=chained,
+            CHAINED=depth,
             num_warps=4,
-            **({"launch_pdl": True} if chained else {}),
+            **launch_options(depth),
         )
-
-
-@cache
-def can_chain(device: torch.device) -> bool:
-    """Whether a kernel can be launched while the one before it runs: Hopper and later."""
-    return device.type == "cuda" and _capability(device) >= (9, 0)
 
 
 def hopper_covers(tensors: Sequence[Tensor]) -> bool:

@@ -84,6 +84,22 @@ def _carry(  # type: ignore[no-untyped-def]
         slot = ahead
 
 
+@gluon.jit
+def _launch_dependents():  # type: ignore[no-untyped-def]
+    """The next kernel of a chain may be launched; it waits for the end of this one."""
+    gl.inline_asm_elementwise(
+        "griddepcontrol.launch_dependents; // $0", "=r", [], dtype=gl.int32, is_pure=False, pack=1
+    )
+
+
+@gluon.jit
+def _wait():  # type: ignore[no-untyped-def]
+    """For the end of the kernel before this one in a chain."""
+    gl.inline_asm_elementwise(
+        "griddepcontrol.wait; // $0", "=r", [], dtype=gl.int32, is_pure=False, pack=1
+    )
+
+
 @gluon.jit(do_not_specialize=("splits", "least"))  # type: ignore[untyped-decorator]
 def over_parts_hopper(  # type: ignore[no-untyped-def]
     q_extend,
@@ -126,6 +142,7 @@ def over_parts_hopper(  # type: ignore[no-untyped-def]
     HAS_MASK: gl.constexpr,
     CAUSAL: gl.constexpr,
     CHAINED: gl.constexpr,
+    FOLLOWS: gl.constexpr,
 ):
     """Grid and arguments as ``over_parts`` of the plain kernel; tiles of ``GROUPS`` * 64 + 8 packed rows."""
     TILE: gl.constexpr = GROUPS * ROWS + REST
@@ -143,15 +160,12 @@ def over_parts_hopper(  # type: ignore[no-untyped-def]
     if HAS_MASK:
         mask_start = gl.load(mask_indptr + request).to(gl.int64)
     part_keys, parts = parts_of(prefix_len, splits, least)
-    if CHAINED:
-        gl.inline_asm_elementwise(
-            "griddepcontrol.launch_dependents; // $0",
-            "=r",
-            [],
-            dtype=gl.int32,
-            is_pure=False,
-            pack=1,
-        )
+    if FOLLOWS == 2 or (FOLLOWS == 0 and CHAINED):
+        _launch_dependents()
+    if FOLLOWS > 0:
+        _wait()
+    if FOLLOWS == 1:
+        _launch_dependents()
     if part < parts:
         end_row = gl.minimum(width, covered) * GROUP
         begin = part * part_keys

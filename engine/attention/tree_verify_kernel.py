@@ -13,6 +13,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from engine.attention.chain_kernel import join_chain
 from engine.attention.tree_verify_tiles import (
     FLOOR,
     LOG2E,
@@ -77,22 +78,26 @@ def over_parts(  # type: ignore[no-untyped-def]
     HAS_SINKS: tl.constexpr,
     PRECISION: tl.constexpr,
     CHAINED: tl.constexpr,
+    FOLLOWS: tl.constexpr,
 ):
     """Grid (kv_heads * TILES, splits, requests). ``room``: packed rows of one part in ``sums`` and ``states``.
 
-    ``CHAINED``: the merge is launched while this kernel runs (Hopper's programmatic dependent launch).
+    ``CHAINED``: the merge is launched while this kernel runs (Hopper's programmatic dependent launch). ``FOLLOWS``: the
+    depth of the chain that this kernel is in, 0: none.
     """
     kv_head, first_tile = tl.program_id(0) // TILES, tl.program_id(0) % TILES
     part, request = tl.program_id(1), tl.program_id(2)
     kv_start = tl.load(kv_indptr + request).to(tl.int64)
     prefix_len = (tl.load(kv_indptr + request + 1).to(tl.int64) - kv_start).to(tl.int32)
     part_keys, parts = parts_of(prefix_len, splits, least, KEYS)
-    if CHAINED:
+    first_row = tl.load(qo_indptr + request).to(tl.int64)
+    width = (tl.load(qo_indptr + request + 1).to(tl.int64) - first_row).to(tl.int32)
+    if FOLLOWS > 0:
+        join_chain(FOLLOWS)
+    elif CHAINED:
         tl.extra.cuda.gdc_launch_dependents()  # the merge may be launched; it waits for the end of this kernel
     if part >= parts:
         return
-    first_row = tl.load(qo_indptr + request).to(tl.int64)
-    width = (tl.load(qo_indptr + request + 1).to(tl.int64) - first_row).to(tl.int32)
     rows = tl.minimum(width, covered)
     mask_start, offset = first_row * 0, 0
     if HAS_MASK:
@@ -264,19 +269,21 @@ def merge(  # type: ignore[no-untyped-def]
     HAS_SINKS: tl.constexpr,
     CHAINED: tl.constexpr,
 ):
-    """Grid (tiles of ``ROWS`` expected packed rows, kv_heads, requests): each takes every so manieth tile."""
+    """Grid (tiles of ``ROWS`` expected packed rows, kv_heads, requests): each takes every so manieth tile.
+
+    ``CHAINED``: the depth of the chain that this kernel is in, 0: none.
+    """
     kv_head, request = tl.program_id(1), tl.program_id(2)
     prefix_len = (tl.load(kv_indptr + request + 1) - tl.load(kv_indptr + request)).to(tl.int32)
     first_row = tl.load(qo_indptr + request).to(tl.int64)
     width = (tl.load(qo_indptr + request + 1).to(tl.int64) - first_row).to(tl.int32)
     _, parts = parts_of(prefix_len, splits, least, KEYS)
+    join_chain(CHAINED)
     if parts == 1:
         return
     end = tl.minimum(width, covered) * GROUP
     number, dims = tl.arange(0, SPLITS_POW2), tl.arange(0, DIM)
     place = ((request.to(tl.int64) * KV_HEADS + kv_head) * splits + number) * room
-    if CHAINED:
-        tl.extra.cuda.gdc_wait()
     for first in range(tl.program_id(0) * ROWS, end, tl.num_programs(0) * ROWS):
         packed = first + tl.arange(0, ROWS)
         valid = packed < end

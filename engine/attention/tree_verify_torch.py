@@ -39,9 +39,13 @@ def tree_verify_torch(
     xai_temperature_len: int = -1,
     *,
     tile: int | None = None,
+    follows: int = 0,
     dtype: torch.dtype = torch.float32,
 ) -> None:
-    """Arguments as :func:`engine.attention.tree_verify.tree_verify_triton`; ``dtype``: of the arithmetic."""
+    """Arguments as :func:`engine.attention.tree_verify.tree_verify_triton`; ``dtype``: of the arithmetic.
+
+    ``follows`` is about launches alone, of which there is none here.
+    """
     heads, dim = q_extend.shape[1:]
     group = heads // k_extend.shape[1]
     tile = query_tile(dim, q_extend.device) if tile is None else tile

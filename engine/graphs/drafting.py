@@ -12,11 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engine.attention.chain import depth_on
 from engine.attention.tree_verify import tree_verify_attention
 from engine.decoding.device_tree import TreeTensors, grow_on_device
 from engine.graphs.candidates import best_tokens
 from engine.graphs.forward import drafter_stack
 from engine.graphs.layout import BatchState, Layout
+from engine.graphs.linear import is_few
 from engine.graphs.rows import Heads, Memory, normed, place_heads
 from engine.graphs.walk import Walked
 from engine.models.decoder import Decoder
@@ -88,6 +90,7 @@ class DraftStep:
                 rows,
                 # SGLang's window counts the tokens before the row's own.
                 sliding_window_size=-1 if window is None else window - 1,
+                follows=depth_on(q.device) if is_few(q) else 0,
             )
             return out
 

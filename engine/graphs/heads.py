@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from engine.attention.chain import depth_on, launch_options
 from engine.graphs.linear import (
     Unscaled,
     blocks_at_once,
     is_few,
     linear,
+    lines_of,
     squares_of,
     tile_rows,
 )
@@ -47,12 +49,14 @@ def linear_heads(
 ) -> Tensor:
     """``x @ weight.T + bias``, [rows, heads.width], queries and keys normed and turned, keys and values written.
 
-    x [rows, width], weight [heads.width, width]; the rest as :func:`place_heads` takes it for one layer.
+    x [rows, width], weight [heads.width, width]; the rest as :func:`place_heads` takes it for one layer. ``positions``
+    and slots were written before the chain of kernels began (:mod:`engine.attention.chain`).
     """
     if joins(x, heads, k_norm):
         return few_rows_heads(x, weight, bias, positions, heads, memory)
     fused = linear(x, weight, bias)
-    place_heads(fused, positions, heads, q_norm, k_norm, memory)
+    follows = depth_on(fused.device) if is_few(fused) else 0
+    place_heads(fused, positions, heads, q_norm, k_norm, memory, follows)
     return fused
 
 
@@ -71,6 +75,7 @@ def few_rows_heads(
     tile = tile_rows(rows)
     parts = heads.head_dim // (2 * PAIRS)
     count = heads.num_heads + 2 * heads.num_kv_heads
+    depth = depth_on(table.device)
     kernels.few_rows_heads[(count * parts, triton.cdiv(rows, tile))](
         table,
         weight,
@@ -98,7 +103,10 @@ def few_rows_heads(
         PAIRS=PAIRS,
         STEP=128 if width >= 1024 else 64,
         PRECISION="ieee",
+        LINES=lines_of(width),
+        CHAINED=depth,
         num_warps=4,
         num_stages=6 if width >= 1024 else 4,
+        **launch_options(depth),
     )
     return out

@@ -9,6 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from engine.attention.chain_kernel import ask_for_rows, join_chain
 from engine.graphs.linear_kernel import load_squares, scale_of
 
 
@@ -40,11 +41,14 @@ def few_rows_heads(  # type: ignore[no-untyped-def]
     PAIRS: tl.constexpr,
     STEP: tl.constexpr,
     PRECISION: tl.constexpr,
+    LINES: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
     """Grid (heads times parts of ``PAIRS`` pairs, blocks of ROWS rows); queries first, then keys, then values.
 
-    ``x`` and ``before`` as in ``few_rows``; ``weight`` [heads * DIM, WIDTH]; ``table`` [positions, DIM], cosines and
-    sines. Products are rounded as a row of the model's type is before they are turned.
+    ``x``, ``before``, ``LINES`` and ``CHAINED`` as in ``few_rows``; ``weight`` [heads * DIM, WIDTH]; ``table``
+    [positions, DIM], cosines and sines. Products are rounded as a row of the model's type is before they are turned.
+    Positions, slots and the table were written before the chain began.
     """
     HALF: tl.constexpr = DIM // 2
     PARTS: tl.constexpr = HALF // PAIRS
@@ -56,6 +60,16 @@ def few_rows_heads(  # type: ignore[no-untyped-def]
     number = tl.arange(0, 2 * PAIRS)
     column = head * DIM + part * PAIRS + number // PAIRS * HALF + number % PAIRS
     place = tl.arange(0, STEP)
+    if CHAINED > 0:
+        ask_for_rows(weight, column, WIDTH, LINES)
+    pair = part * PAIRS + tl.arange(0, PAIRS)
+    position = tl.load(positions + row, mask=there, other=0)
+    angles = table + position[:, None] * DIM + pair[None, :]
+    cosine = tl.load(angles, mask=there[:, None], other=0.0).to(tl.float32)
+    sine = tl.load(angles + HALF, mask=there[:, None], other=0.0).to(tl.float32)
+    if STORES:
+        slot = tl.load(slots + row, mask=there, other=0)
+    join_chain(CHAINED)
     if BEFORE > 0:  # on their way while products are summed; added up behind them
         earlier = load_squares(before, row, there, BEFORE, BLOCKS)
     x_at = x + row[:, None] * x_stride + place[None, :]
@@ -73,25 +87,19 @@ def few_rows_heads(  # type: ignore[no-untyped-def]
     kind = out.dtype.element_ty
     halves = tl.permute(tl.reshape(sums.to(kind).to(tl.float32), (ROWS, 2, PAIRS)), (0, 2, 1))
     low, high = tl.split(halves)
-    pair = part * PAIRS + tl.arange(0, PAIRS)
-    known = there[:, None] & (pair < HALF)[None, :]
     if head < HEADS + KV_HEADS:
-        position = tl.load(positions + row, mask=there, other=0)
-        angles = table + position[:, None] * DIM + pair[None, :]
-        cosine = tl.load(angles, mask=known, other=0.0).to(tl.float32)
-        sine = tl.load(angles + HALF, mask=known, other=0.0).to(tl.float32)
         turned = low * cosine - high * sine
         high = high * cosine + low * sine
         low = turned
     at = out + row[:, None] * WHOLE + head * DIM + pair[None, :]
-    tl.store(at, low.to(kind), mask=known)
-    tl.store(at + HALF, high.to(kind), mask=known)
+    tl.store(at, low.to(kind), mask=there[:, None])
+    tl.store(at + HALF, high.to(kind), mask=there[:, None])
     if STORES:
         if head >= HEADS:
-            slot = tl.load(slots + row, mask=there, other=0)[:, None] * slot_stride
+            kept = slot[:, None] * slot_stride + pair[None, :]
             if head < HEADS + KV_HEADS:
-                to = k_pool + slot + (head - HEADS) * DIM + pair[None, :]
+                to = k_pool + kept + (head - HEADS) * DIM
             else:
-                to = v_pool + slot + (head - HEADS - KV_HEADS) * DIM + pair[None, :]
-            tl.store(to, low.to(kind), mask=known)
-            tl.store(to + HALF, high.to(kind), mask=known)
+                to = v_pool + kept + (head - HEADS - KV_HEADS) * DIM
+            tl.store(to, low.to(kind), mask=there[:, None])
+            tl.store(to + HALF, high.to(kind), mask=there[:, None])

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engine.attention.chain import depth_on, launch_options
 from engine.graphs.rows import gated, normed
 
 try:
@@ -133,6 +134,11 @@ def blocks_at_once(squares: Tensor | None) -> int:
     return 1 if squares is None else min(BLOCKS, int(triton.next_power_of_2(squares.shape[1])))
 
 
+def lines_of(width: int) -> int:
+    """Lines of 128 bytes of a row of 16-bit weights, as a power of two."""
+    return int(triton.next_power_of_2(triton.cdiv(width, 64)))
+
+
 def _launch(
     x: Tensor | Unscaled,
     weight: Tensor,
@@ -155,6 +161,7 @@ def _launch(
     if gain is not None:
         gained = torch.empty_like(out)
         squares = out.new_empty(rows, blocks, dtype=torch.float32)
+    depth = depth_on(table.device)
     kernels.few_rows[(blocks, triton.cdiv(rows, tile))](
         table,
         weight,
@@ -180,7 +187,10 @@ def _launch(
         COLUMNS=block,
         STEP=128 if width >= 1024 else 64,
         PRECISION="ieee",
+        LINES=lines_of(width),
+        CHAINED=depth,
         num_warps=4,
         num_stages=6 if width >= 1024 else 4,
+        **launch_options(depth),
     )
     return out, gained, squares

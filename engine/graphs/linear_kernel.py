@@ -12,6 +12,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from engine.attention.chain_kernel import ask_for_rows, join_chain
+
 
 @triton.jit  # type: ignore[untyped-decorator]
 def load_squares(before, row, there, BEFORE: tl.constexpr, BLOCKS: tl.constexpr):  # type: ignore[no-untyped-def]
@@ -57,6 +59,8 @@ def few_rows(  # type: ignore[no-untyped-def]
     COLUMNS: tl.constexpr,
     STEP: tl.constexpr,
     PRECISION: tl.constexpr,
+    LINES: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
     """Grid (blocks of COLUMNS outputs, blocks of ROWS rows). ``x`` [rows, WIDTH]; ``weight`` [columns, WIDTH].
 
@@ -64,11 +68,18 @@ def few_rows(  # type: ignore[no-untyped-def]
     ``BEFORE``: blocks of ``before`` [rows, BEFORE], float32 sums of squares, read ``BLOCKS`` at once; ``x`` lacks the
     scale of their norm. 0: it lacks none. ``HANDS_ON``: ``gained`` [rows, columns], the rounded result times ``gain``
     [columns], and ``squares`` [rows, blocks of COLUMNS], the sums of its squares, are for a product that takes them so.
+    ``CHAINED``: the depth of the chain that the kernel is in, 0: none; ``LINES``: of 128 bytes of a row of ``weight``.
     """
     row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     there, wanted = row < rows, column < columns
     place = tl.arange(0, STEP)
+    if CHAINED > 0:
+        asked = tl.minimum(column, columns - 1)
+        ask_for_rows(weight, asked, WIDTH, LINES)
+        if GATED:
+            ask_for_rows(weight, columns + asked, WIDTH, LINES)
+        join_chain(CHAINED)
     if BEFORE > 0:  # on their way while products are summed; added up behind them
         earlier = load_squares(before, row, there, BEFORE, BLOCKS)
     x_at = x + row.to(tl.int64)[:, None] * x_stride + place[None, :]

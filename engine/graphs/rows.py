@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engine.attention.chain import launch_options
 from engine.models.rope import rotate, rotation
 
 try:
@@ -103,14 +104,16 @@ def place_heads(
     q_norm: Tensor | None,
     k_norm: Tensor | None,
     memory: Memory | None,
+    follows: int = 0,
 ) -> None:
     """Norm and rotate queries and keys in place, and write keys and values to the pools.
 
     ``fused`` [rows, layers * heads.width], contiguous: of each layer queries, keys, values; ``positions`` int64 [rows];
     ``q_norm``, ``k_norm`` [layers, head_dim] or None. ``memory`` has as many layers, or is None: nothing is written.
+    ``follows``: the depth of the chain of kernels that the launch goes on with, 0: none.
     """
     run = place_heads_triton if fused.is_cuda and triton is not None else place_heads_torch
-    run(fused, positions, heads, q_norm, k_norm, memory)
+    run(fused, positions, heads, q_norm, k_norm, memory, follows)
 
 
 def place_heads_triton(
@@ -120,6 +123,7 @@ def place_heads_triton(
     q_norm: Tensor | None,
     k_norm: Tensor | None,
     memory: Memory | None,
+    follows: int = 0,
 ) -> None:
     """:func:`place_heads` by the kernel."""
     rows, layers = fused.shape[0], fused.shape[1] // heads.width
@@ -143,7 +147,9 @@ def place_heads_triton(
             DIM=heads.head_dim,
             HAS_NORM=k_norm is not None,
             STORES=memory is not None,
+            CHAINED=follows,
             num_warps=1,
+            **launch_options(follows),
         )
 
 
@@ -154,6 +160,7 @@ def place_heads_torch(
     q_norm: Tensor | None,
     k_norm: Tensor | None,
     memory: Memory | None,
+    follows: int = 0,
 ) -> None:
     """:func:`place_heads` in plain torch."""
     turn = rotation(heads.rope, positions)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from engine.attention.chain_kernel import join_chain
+
 
 @triton.jit  # type: ignore[untyped-decorator]
 def norm_rows(hidden, weight, out, width, eps, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
@@ -54,11 +56,14 @@ def place_heads(  # type: ignore[no-untyped-def]
     DIM: tl.constexpr,
     HAS_NORM: tl.constexpr,
     STORES: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):
     """Grid (rows, HEADS + 2 * KV_HEADS, layers): one head of a row; queries first, then keys, then values.
 
     Queries and keys are normed where the family does so and rotated in place; keys and values go to the row's slot.
+    ``CHAINED``: the depth of the chain that the kernel is in, 0: none.
     """
+    join_chain(CHAINED)
     row, head, layer = (
         tl.program_id(0).to(tl.int64),
         tl.program_id(1),

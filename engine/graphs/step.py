@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engine.attention.chain import depth_on
 from engine.attention.tree_verify import tree_verify_attention
 from engine.decoding.device_tree import TreeTensors
 from engine.graphs.capture import captured
@@ -22,6 +23,7 @@ from engine.graphs.choices import choices
 from engine.graphs.drafting import DraftStep
 from engine.graphs.forward import Stack, layer_memories
 from engine.graphs.layout import PADDED_SEQ_LEN, BatchState, Layout
+from engine.graphs.linear import is_few
 from engine.graphs.walk import Walked, compact_on_device, walk_on_device
 from engine.models.decoder import Decoder
 from engine.models.kv_pool import KVPool
@@ -171,6 +173,7 @@ class DeviceStep:
 
         def attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             out = q.new_empty(q.shape)
+            follows = depth_on(q.device) if is_few(q) else 0
             tree_verify_attention(
                 q,
                 k,
@@ -185,6 +188,7 @@ class DeviceStep:
                 True,
                 layout.mask_indptr,
                 layout.q_len,
+                follows=follows,
             )
             return out
 

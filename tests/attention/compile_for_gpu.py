@@ -14,6 +14,7 @@ from triton.experimental.gluon._runtime import GluonASTSource
 
 from engine.attention import tree_verify_kernel as kernels
 from engine.attention.tree_verify_hopper_kernel import over_parts_hopper
+from tests.attention.chained import reads_before_wait
 
 HOPPER = GPUTarget("cuda", 90, 32)
 SIXTEEN = {"q_extend", "k_extend", "v_extend", "out", "k_buffer", "v_buffer", "sinks"}
@@ -49,6 +50,7 @@ PLAIN: dict[str, Any] = {
     "HAS_SINKS": False,
     "PRECISION": "ieee",
     "CHAINED": True,
+    "FOLLOWS": 0,
     "SPLITS_POW2": 16,
     "GROUPS": 1,
     "STAGES": 6,
@@ -58,6 +60,8 @@ EVERYTHING = {"CAP": 3.0, "XAI": 20, "WINDOW": 12, "SKIP_PREFIX": False, "HAS_SI
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "everything": ("bf16", EVERYTHING),
     "no mask": ("bf16", {"HAS_MASK": False, "CAUSAL": False}),
+    "in a chain": ("bf16", {"FOLLOWS": 1}),
+    "deep in a chain": ("bf16", {"FOLLOWS": 2, "CHAINED": 2}),
     "float32": ("fp32", EVERYTHING | {"ROWS": 16, "KEYS": 32}),
 }
 
@@ -90,7 +94,10 @@ if __name__ == "__main__":
         for kernel, more in ((kernels.over_parts, {}), (kernels.merge, MERGED)):
             compiled = compile_case(kernel, dtype, changes | more)
             print(f"{name}: {kernel.__name__}, {compiled.metadata.shared} bytes of shared memory")
+            if changes.get("FOLLOWS"):
+                reads_before_wait(compiled.asm["ptx"])
     for groups, dim, dtype in ((1, 128, "bf16"), (2, 128, "bf16"), (2, 64, "fp16")):
         sizes = {"GROUPS": groups, "DIM": dim, "STAGES": 7 - groups, "HAS_MASK": groups == 1}
+        sizes |= {"FOLLOWS": groups if dim == 128 else 0}
         compiled = compile_case(over_parts_hopper, dtype, sizes)
         print(f"{groups} warpgroups: {compiled.metadata.shared} bytes of shared memory")

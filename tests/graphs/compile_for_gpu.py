@@ -21,6 +21,7 @@ from engine.graphs import (
     rows_kernel,
     walk_kernel,
 )
+from tests.attention.chained import reads_before_wait
 
 HOPPER = GPUTarget("cuda", 90, 32)
 SIXTEEN = (
@@ -68,12 +69,21 @@ TYPES = (
     | {"tops": "*fp32", "sums": "*fp64", "log_probs": "*fp64", "weights": "*fp64", "visible": "*i8"}
     | {"custom_mask": "*u8", "req_to_token": "*i32", "kv_indptr": "*i32", "eps": "fp32"}
 )
-HEADS = {"KV_HEADS": 3, "DIM": 64, "STORES": True}
-FEW = {"WIDTH": 576, "COLUMNS": 16, "STEP": 64, "PRECISION": "ieee"}
+HEADS = {"KV_HEADS": 3, "DIM": 64, "STORES": True, "CHAINED": 0}
+FEW = {"WIDTH": 576, "COLUMNS": 16, "STEP": 64, "PRECISION": "ieee", "LINES": 16, "CHAINED": 0}
+UNSCALED = {"BEFORE": 36, "BLOCKS": 64, "EPS": 1e-5}
+NOT_UNSCALED = {"before": None, "BEFORE": 0, "BLOCKS": 1, "EPS": 0.0}
 WITHOUT = {"gain": None, "gained": None, "squares": None, "HANDS_ON": False}
-PLAIN = WITHOUT | {"before": None, "BEFORE": 0, "BLOCKS": 1, "EPS": 0.0}
-TAKES = WITHOUT | {"BEFORE": 36, "BLOCKS": 64, "EPS": 1e-5}
-HANDS_ON = {"before": None, "BEFORE": 0, "BLOCKS": 1, "EPS": 0.0, "HANDS_ON": True}
+PLAIN = WITHOUT | NOT_UNSCALED
+TAKES = WITHOUT | UNSCALED
+HANDS_ON = NOT_UNSCALED | {"HANDS_ON": True}
+NO_MORE = {"HAS_BIAS": False, "bias": None, "residual": None}
+JOINED = (
+    HEADS
+    | UNSCALED
+    | {name: FEW[name] for name in ("WIDTH", "STEP", "PRECISION", "LINES")}
+    | {"HEADS": 9, "PAIRS": 8}
+)
 # Kernel, its constants, arguments that are None, types that differ.
 CASES: tuple[tuple[Any, dict[str, Any], dict[str, str]], ...] = (
     (candidates_kernel.group_maxima, {"CHUNK_GROUPS": 64, "GROUP": 64}, {}),
@@ -112,22 +122,26 @@ CASES: tuple[tuple[Any, dict[str, Any], dict[str, str]], ...] = (
         | {"ROWS": 16, "HAS_BIAS": False, "GATED": False, "ADDS": True, "bias": None},
         {},
     ),
+    (heads_kernel.few_rows_heads, JOINED | {"HAS_BIAS": True, "ROWS": 64}, {}),
     (
         heads_kernel.few_rows_heads,
-        HEADS
-        | {name: FEW[name] for name in ("WIDTH", "STEP", "PRECISION")}
-        | {"HAS_BIAS": True, "BEFORE": 36, "BLOCKS": 64, "EPS": 1e-5}
-        | {"HEADS": 9, "ROWS": 64, "PAIRS": 8},
+        JOINED | NOT_UNSCALED | {"HAS_BIAS": False, "bias": None, "ROWS": 16},
         {},
     ),
     (
         heads_kernel.few_rows_heads,
-        HEADS
-        | {name: FEW[name] for name in ("WIDTH", "STEP", "PRECISION")}
-        | {"HAS_BIAS": False, "BEFORE": 0, "BLOCKS": 1, "EPS": 0.0, "bias": None, "before": None}
-        | {"HEADS": 9, "ROWS": 16, "PAIRS": 8},
+        JOINED | {"HAS_BIAS": False, "bias": None, "ROWS": 16, "CHAINED": 1},
         {},
     ),
+    *(
+        (
+            linear_kernel.few_rows,
+            FEW | TAKES | NO_MORE | {"GATED": True, "ADDS": False, "ROWS": rows, "CHAINED": depth},
+            {},
+        )
+        for rows, depth in ((16, 1), (64, 2))
+    ),
+    (rows_kernel.place_heads, HEADS | {"HEADS": 9, "HAS_NORM": True, "CHAINED": 2}, {}),
     (rows_kernel.norm_rows, {"BLOCK": 1024}, {}),
     (rows_kernel.gate_rows, {"BLOCK": 512}, {}),
     (rows_kernel.place_heads, HEADS | {"HEADS": 9, "HAS_NORM": True}, {}),
@@ -161,3 +175,6 @@ if __name__ == "__main__":
     for kernel, constants, types in CASES:
         compiled = compile_case(kernel, constants, types)
         print(f"{kernel.__name__}: {compiled.metadata.shared} bytes of shared memory")
+        if constants.get("CHAINED"):
+            early = reads_before_wait(compiled.asm["ptx"])
+            print(f"{kernel.__name__}: {early} reads before it waits")
