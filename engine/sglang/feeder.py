@@ -43,6 +43,7 @@ class Feeder:
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ddtree-tap", daemon=True)
         self._writer: subprocess.Popen[bytes] | None = None
+        self._seen: Any = None  # the oldest step that was not put together at the last look
         self._lost: str | None = None  # why nothing is written any more
 
     def start(self) -> None:
@@ -73,13 +74,30 @@ class Feeder:
     def _look(self) -> None:
         """Pass on everything that waits, in messages of bounded size. Whatever fails is told; the thread goes on."""
         try:
-            while steps := self._tap.ring.take(MOST):
-                arrived = [step for step in steps if self._arrived(step)]
-                if arrived:
-                    self._send(arrived)
+            self._pass_on()
+            self._left()
             self._report()
         except Exception as error:  # of these steps: the next may be sound
             self._tap.counts.last_error = f"{type(error).__name__}: {error}"[:500]
+
+    def _left(self) -> None:
+        """The last step before a pause: the server puts a step together with the next one, and there is none."""
+        with self._tap.making:
+            oldest = next(iter(tuple(self._tap.unmade)), None)
+            if oldest is not None and (oldest is self._seen or self._ending.is_set()):
+                self._pass_on()
+                self._tap.unmade.popleft()
+                self._send_arrived([oldest.made()])
+            self._seen = oldest
+
+    def _pass_on(self) -> None:
+        while steps := self._tap.ring.take(MOST):
+            self._send_arrived(steps)
+
+    def _send_arrived(self, steps: list[Any]) -> None:
+        arrived = [step for step in steps if self._arrived(step)]
+        if arrived:
+            self._send(arrived)
 
     def _arrived(self, step: Any) -> bool:
         try:

@@ -14,7 +14,7 @@ from engine.sglang.host import HostCopies, NotCopied, capturing
 from engine.sglang.laid import lay_eager, lay_replay
 from engine.sglang.raw import RawStep, Tree
 from engine.sglang.tap import Handler, Tap
-from engine.sglang.verified import Verifying
+from engine.sglang.verified import Ending, Verifying
 
 Given = dict[str, Any]
 LINKS = Tree("links")
@@ -83,6 +83,7 @@ def _begin(tap: Tap, given: Given) -> Verifying | None:
     batch, logits = given["batch"], given["logits_output"]
     tap.walk = tap.verifying = None
     tap.release()
+    tap.make()
     if batch.forward_mode.is_idle() or capturing(batch.seq_lens):
         return None
     if not tap.wanted:
@@ -100,19 +101,29 @@ def _begin(tap: Tap, given: Given) -> Verifying | None:
     tree = tap.tree
     if tree is not None and tree.mask is not None:
         tap.tree = replace(tree, mask=np.array(tree.mask))
-    step.copies.mark()  # before anything is changed in place
+    if not tap.walks:
+        step.copies.mark()  # before anything is changed in place; else the walk's hook does it
     tap.verifying = step
     return step
 
 
 def _end(step: Verifying, tap: Tap) -> bool:
-    """Note what the target prefers, and add the acceptance as it was before stops cut it, if a hook saw both."""
+    """Add what the target prefers and the acceptance before stops cut it; whether a hook saw the latter.
+
+    Raises :class:`NotCopied` where inputs waited for an acceptance that did not come: they may have changed since.
+    """
+    if tap.walk is not None:
+        step.copies.join(tap.walk)
+        tap.walks = True
+        return True
+    if tap.walks:
+        tap.walks = False
+        if step.copies.noted:
+            tap.counts.seen += 1
+            raise NotCopied(f"{step.facts['algorithm']}: expected the acceptance, found none")
     verified.predict(step)
     step.copies.take("top2", step.best)
-    if tap.walk is None:
-        return False
-    step.copies.join(tap.walk)
-    return True
+    return False
 
 
 def _after_verify(tap: Tap, step: Verifying | None, result: Any, given: Given) -> None:
@@ -121,7 +132,7 @@ def _after_verify(tap: Tap, step: Verifying | None, result: Any, given: Given) -
     if _end(step, tap):
         verified.take_committed(step, given.get("page_size"))
     step.copies.mark()
-    tap.finish(step, tap.tree or LINKS, verified.ends(step))
+    tap.finish(step, tap.tree or LINKS, Ending.of(step))
 
 
 def _after_sample(tap: Tap, step: Verifying | None, result: Any, given: Given) -> None:
@@ -175,13 +186,14 @@ def _after_dflash(tap: Tap, step: Verifying | None, result: Any, given: Given) -
         step.copies.take("accept_lens", result[1])
     verified.take_committed(step, given.get("page_size"))
     step.copies.mark()
-    tap.finish(step, CHAIN, verified.ends(step))
+    tap.finish(step, CHAIN, Ending.of(step))
 
 
 def _before_dflash_step(tap: Tap, given: Given) -> Any:
     """The batch of a decode step; the verify input is made inside the call."""
     batch = given["batch"] if "batch" in given else given["model_worker_batch"]
     mode = batch.forward_mode
+    tap.make()
     return None if mode.is_idle() or mode.is_extend() else batch
 
 
@@ -208,11 +220,14 @@ def _keep_walk(tap: Tap, predict: Any, index: Any, correct: Any, bonus: Any = No
     walk.take("accept_index", index)
     walk.take("accept_lens", correct + 1)
     walk.take("bonus", bonus)
-    walk.mark()  # before a stop cuts it in place
     step = tap.verifying
-    # The host has not waited for the forward yet: what is launched here costs it no time.
     if step is not None:
         verified.predict(step)
+        walk.take("top2", step.best)
+        if step.copies.noted:
+            walk.noted.update(step.copies.noted)
+            step.copies.noted = {}
+    walk.mark()  # before a stop cuts it in place; the host has not waited for the forward yet
     tap.walk = walk
 
 

@@ -9,6 +9,7 @@ says so (``gathering``).
 
 from __future__ import annotations
 
+import struct
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -75,9 +76,9 @@ def by_kernel(noted: dict[str, Noted]) -> Packed:
         programs += -(-length // CHUNK)
         place = up(place + length)
     block = torch.empty(HEADER + place, dtype=torch.uint8, pin_memory=True)
-    data = block.numpy()
-    data[: 4 * ENTRIES].view(np.int32)[:] = (*starts, *NEVER * (ENTRIES - len(starts)))
-    data[4 * ENTRIES : 4 * ENTRIES + 8 * len(words)].view(np.int64)[:] = words
+    data: Any = block.numpy()
+    starts += NEVER * (ENTRIES - len(starts))
+    struct.pack_into(f"={ENTRIES}i{len(words)}Q", data, 0, *starts, *words)
     if programs:
         _gather((programs,), (block,), 4, ENTRIES=ENTRIES, CHUNK=CHUNK)
     return Packed(tuple(entries), data, HEADER)

@@ -6,6 +6,7 @@ whatever goes wrong on the tap's side is counted, never raised.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -15,9 +16,9 @@ from typing import Any
 from engine.sglang.control import Control
 from engine.sglang.host import HostCopies, NotCopied
 from engine.sglang.laid import Laid
-from engine.sglang.raw import Ends, RawStep, Tree
+from engine.sglang.raw import RawStep, Tree
 from engine.sglang.ring import Ring
-from engine.sglang.verified import Verifying, raw_step
+from engine.sglang.verified import Ending, Unmade, Verifying
 
 PENDING = 4  # layouts that may wait for their verification: a drafter's blocks are among them
 
@@ -72,6 +73,11 @@ class Tap:
     verifying: Verifying | None = None
     walk: HostCopies | None = None  # of the step's acceptance before stops cut it
     held: RawStep | None = None  # waits for the move of its KV rows
+    unmade: deque[Unmade] = field(
+        default_factory=deque
+    )  # wait to be put together; in order, one as a rule
+    making: threading.Lock = field(default_factory=threading.Lock)  # of who puts steps together
+    walks: bool = False  # the last step's acceptance was seen before stops cut it
 
     @property
     def wanted(self) -> bool:
@@ -143,8 +149,22 @@ class Tap:
         if held is not None:
             self.ring.put(held)
 
-    def finish(self, step: Verifying, tree: Tree, ended: Ends | None, hold: bool = False) -> None:
-        """Hand over a step, or hold it for its move; counts it."""
+    def make(self) -> None:
+        """Put together what is still to be and hand it over; called where the server is about to wait anyway.
+
+        What the feeder is at, having found it lying, is left to it.
+        """
+        if self.unmade and self.making.acquire(blocking=False):
+            try:
+                while self.unmade:
+                    self.ring.put(self.unmade.popleft().made())
+            finally:
+                self.making.release()
+
+    def finish(
+        self, step: Verifying, tree: Tree, ending: Ending | None, hold: bool = False
+    ) -> None:
+        """Leave a step to be put together, or hold it for its move; counts it."""
         self.release()
         number, self.counts.seen = self.counts.seen, self.counts.seen + 1
         more, laid = self.tree_copies or HostCopies(), self.take_laid(step.spec_info)
@@ -158,6 +178,9 @@ class Tap:
             return
         if laid.layout is None:
             laid.read().mark()
-        self.held = raw_step(number, laid, step, tree, ended, more)
-        if not hold:
-            self.release()
+        unmade = Unmade(number, laid, step, tree, ending, more)
+        if hold:
+            self.make()
+            self.held = unmade.made()
+        else:
+            self.unmade.append(unmade)

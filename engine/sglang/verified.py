@@ -100,45 +100,68 @@ def take_committed(step: Verifying, page_size: int | None) -> None:
         step.copies.take_rows("committed_slots", table, max(lengths), batch.req_pool_indices)
 
 
-def ends(step: Verifying) -> Ends:
-    """What each request emitted, from its own list."""
-    requests = list(step.batch.reqs)
-    pairs = zip(requests, step.outputs_before, strict=True)
-    # Stops are told for the whole batch: with a request that passes over them, nothing can be said of the others'.
-    ignored = any(_ignores_stops(request) for request in requests)
-    own = () if ignored else requests
-    stops = {int(t) for r in own for t in (getattr(r, "eos_token_ids", None) or ())}
-    return Ends(
-        tuple(tuple(int(t) for t in request.output_ids[before:]) for request, before in pairs),
-        tuple(bool(request.finished()) for request in requests),
-        tuple(sorted(stops)),
-    )
+@dataclass(frozen=True)
+class Ending:
+    """What requests had emitted and whether they had finished, right after a verification that emits by itself."""
+
+    requests: tuple[Any, ...]
+    emitted: tuple[Any, ...]  # tokens of each
+    finished: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, step: Verifying) -> Ending:
+        """From the requests' own lists, which grow with the next step."""
+        requests = tuple(step.batch.reqs)
+        pairs = zip(requests, step.outputs_before, strict=True)
+        emitted = tuple(request.output_ids[before:] for request, before in pairs)
+        return cls(requests, emitted, tuple(request.finished() for request in requests))
+
+    def ends(self) -> Ends:
+        """The same in plain numbers, and the stops."""
+        # Stops are told for the whole batch: with a request that passes over them, nothing can be said of the others'.
+        ignored = any(_ignores_stops(request) for request in self.requests)
+        own = () if ignored else self.requests
+        stops = {int(t) for r in own for t in (getattr(r, "eos_token_ids", None) or ())}
+        return Ends(
+            tuple(tuple(map(int, tokens)) for tokens in self.emitted),
+            tuple(map(bool, self.finished)),
+            tuple(sorted(stops)),
+        )
 
 
 def _ignores_stops(request: Any) -> bool:
     return bool(getattr(getattr(request, "sampling_params", None), "ignore_eos", False))
 
 
-def raw_step(
-    number: int, laid: Laid, step: Verifying, tree: Tree, ended: Ends | None, more: HostCopies
-) -> RawStep:
-    """Put together; keeps no tensor of the server's beyond its copy. A request whose name nothing tells gets one of its
-    own for this step, so that no check takes it for another's continuation. ``more``: copies of the tree's builder.
-    """
-    names = next((n for n in (step.rids, laid.rids) if n and len(n) >= step.count), None)
-    if names is None:
-        names = tuple(f"unnamed-{number}-{place}" for place in range(step.count))
-    copies = step.copies
-    copies.join(laid.copies)
-    copies.join(more)
-    assert laid.layout is not None
-    return RawStep(
-        number=number,
-        laid=laid.layout,
-        rids=names[: step.count],
-        tree=tree,
-        ends=ended,
-        packs=copies.packs,
-        arriving=copies.fence(),
-        **step.facts,
-    )
+@dataclass(frozen=True)
+class Unmade:
+    """A step whose copies are under way, before it is put together: that is done when the server waits anyway."""
+
+    number: int
+    laid: Laid  # read by then
+    step: Verifying
+    tree: Tree
+    ending: Ending | None
+    more: HostCopies  # of the tree's builder
+
+    def made(self) -> RawStep:
+        """Keeps no tensor of the server's beyond its copy. A request whose name nothing tells gets one of its own for
+        this step, so that no check takes it for another's continuation.
+        """
+        step, laid, copies = self.step, self.laid, self.step.copies
+        names = next((n for n in (step.rids, laid.rids) if n and len(n) >= step.count), None)
+        if names is None:
+            names = tuple(f"unnamed-{self.number}-{place}" for place in range(step.count))
+        copies.join(laid.copies)
+        copies.join(self.more)
+        assert laid.layout is not None
+        return RawStep(
+            number=self.number,
+            laid=laid.layout,
+            rids=names[: step.count],
+            tree=self.tree,
+            ends=None if self.ending is None else self.ending.ends(),
+            packs=copies.packs,
+            arriving=copies.fence(),
+            **step.facts,
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -128,3 +129,51 @@ def test_a_step_that_cannot_be_sent_does_not_end_the_thread(tap: Tap, tmp_path: 
     feeder.stop()
     assert [step.step for step in open_trace(tmp_path)] == [1]
     assert "pickle" in health(tmp_path)["last_error"]
+
+
+class Lying:
+    """A step whose copies are under way, and who put it together."""
+
+    def __init__(self, number: int) -> None:
+        self.number, self.makers = number, list[str]()
+
+    def made(self) -> RawStep:
+        self.makers.append(threading.current_thread().name)
+        return worked_raw(self.number)
+
+
+def test_the_last_step_before_a_pause_is_put_together_by_the_feeder(
+    tap: Tap, tmp_path: Path
+) -> None:
+    started(tap, tmp_path)
+    tap.ring.put(worked_raw(0))
+    last: Any = Lying(1)
+    tap.unmade.append(last)
+    wait_until(lambda: last.makers == ["ddtree-tap"])
+    wait_until(lambda: any(p.stat().st_size for p in tmp_path.glob("rank2.*.jsonl")))
+    wait_until(lambda: [step.step for step in open_trace(tmp_path)] == [0, 1])
+
+
+def test_while_steps_come_the_server_puts_them_together_in_order(tap: Tap, tmp_path: Path) -> None:
+    feeder = started(tap, tmp_path)
+    lying: list[Any] = [Lying(number) for number in range(60)]
+    for each in lying:
+        tap.make()
+        tap.unmade.append(each)
+        time.sleep(0.005)
+    feeder.stop()
+    assert [step.step for step in open_trace(tmp_path)] == list(range(60))
+    makers = [each.makers for each in lying]
+    assert all(len(each) == 1 for each in makers)
+    assert makers[-1] == ["ddtree-tap"]
+    assert sum(each == ["MainThread"] for each in makers) > 40
+
+
+def test_what_the_feeder_is_at_is_left_to_it(tap: Tap) -> None:
+    step: Any = Lying(0)
+    tap.unmade.append(step)
+    with tap.making:
+        tap.make()  # returns at once
+    assert not step.makers
+    tap.make()
+    assert len(step.makers) == len(tap.ring) == 1

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from engine.checks.trace_checker import TraceChecker
+from engine.sglang import host
 from engine.sglang.attach import attach
 from engine.sglang.handlers import HANDLERS
 from engine.sglang.tap import Tap
@@ -22,10 +23,12 @@ from engine.step import VerifyStep
 from engine.trace import TraceFormatError, open_trace
 from tests.sglang import server_double as double
 from tests.sglang import worked
+from tests.sglang.late import as_on_a_device
 from tests.sglang.serving import Server, forward_batch, verify
 from tests.sglang.worked import ints
 
 PATIENCE = 10.0
+HOST_GATHERING = host.gathering
 
 
 def steps(server: Server, count: int) -> list[VerifyStep]:
@@ -41,8 +44,12 @@ def steps(server: Server, count: int) -> list[VerifyStep]:
     raise AssertionError(f"{count} steps were not written: {server.tap}")
 
 
-@pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Callable[[], Server]]:
+@pytest.fixture(params=["on the host", "as on a device"])
+def serve(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[], Server]]:
+    if request.param == "as on a device":
+        as_on_a_device(monkeypatch)
     taps: list[Tap] = []
 
     def started() -> Server:
@@ -299,3 +306,29 @@ def test_a_ragged_layout_is_counted_and_left_out(serve: Callable[[], Server]) ->
     assert server.run_eager(spec, worked.batch()) == "verified"
     assert server.tap.counts.not_taken > 0
     assert "found a ragged layout" in server.tap.counts.last_error
+
+
+class Silent(double.NgramVerifyInput):
+    """Its acceptance is seen by no hook."""
+
+    def _fill_requests(self, batch: Any, logits_output: Any) -> None:
+        double.commit(batch, self.accept_indices, self.predict)
+
+
+def test_inputs_wait_for_the_acceptance_and_without_one_the_step_is_left_out(
+    serve: Callable[[], Server],
+) -> None:
+    """On a device one launch copies both; what no acceptance follows may have changed meanwhile."""
+    server = serve()
+    late = host.gathering is not HOST_GATHERING
+    for kind in (double.NgramVerifyInput, Silent, Silent, double.NgramVerifyInput):
+        server.run_eager(worked.verify_input(kind), worked.batch())
+    found = steps(server, 3 if late else 4)
+    assert [step.step for step in found] == ([0, 2, 3] if late else [0, 1, 2, 3])
+    for step in found:
+        assert step.requests[0].tree.tokens.tolist() == [5, 9, 12, 30]
+        assert step.outcome.top2[0].tolist() == [[12, 2], [13, 1]]
+    counts = server.tap.counts
+    assert (counts.seen, counts.not_taken, counts.errors) == (4, int(late), 0)
+    told = "Silent: expected the acceptance, found none" if late else None
+    assert counts.last_error == told
