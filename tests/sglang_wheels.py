@@ -42,6 +42,7 @@ ALGORITHM = (  # what DDTREE builds on, imported or read
     "sglang/srt/model_executor/forward_batch_info.py",
     "sglang/srt/model_executor/model_runner.py",
     "sglang/srt/model_executor/model_runner_kv_cache_mixin.py",
+    "sglang/srt/models/dflash.py",
     "sglang/srt/plugins/__init__.py",
     "sglang/srt/sampling/sampling_batch_info.py",
     "sglang/srt/sampling/sampling_params.py",

@@ -19,7 +19,8 @@ choices (:mod:`.choose`), the accepted path (:mod:`.accept`), one copy to the ho
 (:mod:`.commit`, :mod:`.verify`).
 
 On one GPU with CUDA graphs, the tree with its rows (:mod:`.treed`), the acceptance and the drafter's cache
-(:mod:`.ahead`) are one graph each for every batch size, and the last one runs while the host commits.
+(:mod:`.ahead`) are one graph each, and the last one runs while the host commits. They are captured when the server
+starts, for the batch sizes of the target's own graphs (:mod:`.step_graphs`); other batches are padded (:mod:`.padded`).
 
 The target's width is ``budget + 1``, the drafter's its block size, and :class:`.options.Options` alone decides both.
 
@@ -29,7 +30,7 @@ Triton backend reads the number of KV indices). Freeing and keeping slots, where
 no further wait here: rows are named on the host, from the copy that is there already.
 
 The buffers of CUDA graphs hold ``budget + 1`` rows for each request of ``--cuda-graph-max-bs``, times the context
-length: keep that number as small as the concurrency that is really served.
+length, and a block of the target's features: keep that number as small as the concurrency that is really served.
 
 What cannot be served is refused with a sentence: arguments in :mod:`.arguments`, models, requests in :mod:`.refusals`.
 """

@@ -1,4 +1,4 @@
-"""From the drafter's hidden states to a tree and its rows: one CUDA graph a batch size.
+"""From the drafter's hidden states to a tree and its rows: one CUDA graph for each captured batch size.
 
 Some fifty launches lie between the drafter's forward and the target's. One by one they cost the host more than a
 millisecond, which nothing hides: the device waits for them.
@@ -16,6 +16,7 @@ from engine.decoding.device_tree import TreeTensors
 from engine.graphs.capture import Capture, captured, with_result
 from engine.sglang.ddtree.head import candidates
 from engine.sglang.ddtree.options import Options
+from engine.sglang.ddtree.padded import First, Padded
 from engine.sglang.ddtree.rows import VerifyRows, verify_rows
 from engine.sglang.ddtree.spine import build_trees
 
@@ -40,39 +41,29 @@ def treed(
     return Treed(tree, verify_rows(tree, seq_lens, options.fault))
 
 
-@dataclass(frozen=True, eq=False)
-class _Captured:
-    inputs: tuple[Tensor, ...]
-    graph: Any
-    result: Treed
+class TreeGraph:
+    """``make`` as a graph of ``size`` requests, for as many or fewer.
 
-
-class TreeGraphs:
-    """``make`` as a graph for every shape that comes, captured when it first does.
-
-    The result lies in the graph's own buffers, always the same for a shape: it holds until the next call of that shape,
-    on the same stream. ``make`` gets ``hidden``, ``roots`` and ``seq_lens`` alone.
+    The result is a view of the graph's own buffers: it holds until the next call, on the same stream. ``make`` gets
+    ``hidden``, ``roots`` and ``seq_lens`` alone; ``inputs`` are buffers for these, of at least as many requests.
     """
 
     def __init__(
-        self, make: Callable[[Tensor, Tensor, Tensor], Treed], capture: Capture = captured
+        self,
+        make: Callable[[Tensor, Tensor, Tensor], Treed],
+        inputs: Padded,
+        size: int,
+        capture: Capture = captured,
     ) -> None:
-        self._make, self._capture = make, capture
-        self._known: dict[tuple[Any, ...], _Captured] = {}
+        given, self._inputs = inputs.first(size), inputs
+        self._graph, self.whole = with_result(lambda: make(*given), given[0].device, capture)
+        self._graph.replay()  # until then the result holds anything, also what is no tree
+        self._first = First(self.whole, size)
 
     def __call__(self, hidden: Tensor, roots: Tensor, seq_lens: Tensor) -> Treed:
         """The same as ``make``."""
-        given = (hidden, roots, seq_lens)
-        key = tuple((each.shape, each.dtype) for each in given)
-        if key not in self._known:
-            self._known[key] = self._captured(given)
-        found = self._known[key]
-        for buffer, each in zip(found.inputs, given, strict=True):
+        count = len(roots)
+        for buffer, each in zip(self._inputs.only(count), (hidden, roots, seq_lens), strict=True):
             buffer.copy_(each)
-        found.graph.replay()
-        return found.result
-
-    def _captured(self, given: tuple[Tensor, ...]) -> _Captured:
-        inputs = tuple(each.clone() for each in given)
-        graph, result = with_result(lambda: self._make(*inputs), inputs[0].device, self._capture)
-        return _Captured(inputs, graph, result)
+        self._graph.replay()
+        return self._first(count)

@@ -44,7 +44,7 @@ def verify(verify_input: Any, batch: Any, logits_output: Any, page_size: int) ->
     tree, ahead = verify_input.tree, verify_input.ahead
     arriving = Arriving(walk(tree, predict.view(count, width), options.steps, ahead, batch).packed)
     if ahead is not None:
-        append_ahead(ahead, tree, hidden)
+        append_ahead(ahead, hidden)
     paths, said = told(arriving)
     think_end_id = getattr(batch.model_config, "think_end_id", None)
     lengths = [emit(r, own, think_end_id) for r, own in zip(batch.reqs, said, strict=True)]
@@ -61,15 +61,15 @@ def verify(verify_input: Any, batch: Any, logits_output: Any, page_size: int) ->
 def walk(
     trees: TreeTensors, predict: Tensor, steps: int, ahead: Ahead | None, batch: Any
 ) -> Accepted:
-    """Accepted paths for ``predict`` int64 [bs, width], in a graph where there are any."""
+    """Accepted paths for ``predict`` int64 [bs, width], in a graph where there are any; ``ahead``: of these trees."""
     if ahead is None:
         return accept(trees, predict, steps)
-    return ahead.accept(trees, predict, batch.seq_lens, batch.out_cache_loc)
+    return ahead.accept(predict, batch.seq_lens, batch.out_cache_loc)
 
 
-def append_ahead(ahead: Ahead, trees: TreeTensors, hidden: Tensor) -> None:
+def append_ahead(ahead: Ahead, hidden: Tensor) -> None:
     """Launch the drafter's cache for all accepted rows: a stage of its own, for whoever measures."""
-    ahead.append(trees, hidden)
+    ahead.append(hidden)
 
 
 def told(arriving: Arriving) -> tuple[Lists, Lists]:

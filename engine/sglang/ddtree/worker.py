@@ -6,7 +6,6 @@ Classes are made when they are asked for: SGLang is imported in functions alone.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
@@ -22,7 +21,8 @@ from engine.sglang.ddtree.ahead import Ahead
 from engine.sglang.ddtree.drafter_cache import DrafterCache
 from engine.sglang.ddtree.options import Options, options_of
 from engine.sglang.ddtree.refusals import refuse_target
-from engine.sglang.ddtree.treed import Treed, TreeGraphs, treed
+from engine.sglang.ddtree.step_graphs import Make, StepGraphs
+from engine.sglang.ddtree.treed import Treed, treed
 
 
 class Drafted(Exception):
@@ -43,9 +43,13 @@ def same_everywhere(options: Options, tp_group: Any) -> Options:
     return options
 
 
-def tree_and_rows(
-    make: Callable[..., Treed], hidden: Tensor, roots: Tensor, seq_lens: Tensor
-) -> Treed:
+def in_graphs(worker: Any, tp_group: Any) -> bool:
+    """Where the target's forward is in graphs; a gather between ranks stays outside."""
+    on = torch.device(worker.device).type == "cuda" and not worker.server_args.disable_cuda_graph
+    return on and tp_group.world_size == 1 and worker.model_runner.graph_runner is not None
+
+
+def tree_and_rows(make: Make, hidden: Tensor, roots: Tensor, seq_lens: Tensor) -> Treed:
     """A stage of its own, for whoever measures (:mod:`engine.sglang.times`)."""
     return make(hidden, roots, seq_lens)
 
@@ -101,22 +105,19 @@ def worker_class() -> type:
             self.server_args = server_args
             self.options = same_everywhere(options, get_tp_group())
             self._made_for: Any = None  # the head that ``_make`` uses
-            self._make: Callable[..., Treed]
-            self._ahead: Ahead | None = None
+            self._make: Make
+            self._graphs: StepGraphs | None = None
             self._warned_sampling_fallback = True  # DFLASH's kernels for sampling are not used here
+            # Both models with their memory and graphs, and the drafter's fused helper, are there by now.
+            self._made_with(self.model_runner.model.lm_head)
 
         def _greedy_sample_from_vocab_parallel_head(
             self, *, hidden_states: Tensor, lm_head: Any, chunk_size: int = 256
         ) -> Tensor:
             raise Drafted(hidden_states, lm_head)
 
-        def _in_graphs(self, hidden: Tensor) -> bool:
-            """Where the target's forward is in one; a gather between ranks stays outside."""
-            alone = get_tp_group().world_size == 1
-            return hidden.is_cuda and not self.server_args.disable_cuda_graph and alone
-
-        def _made_with(self, lm_head: Any, hidden: Tensor) -> None:
-            """``_make`` and ``_ahead`` for this head; they go together, since the latter reads the former's trees."""
+        def _made_with(self, lm_head: Any) -> None:
+            """``_make`` and ``_graphs`` for this head, which the graphs hold."""
             if self._made_for is lm_head:
                 return
             group, options = get_tp_group(), self.options
@@ -124,11 +125,18 @@ def worker_class() -> type:
             def make(hidden: Tensor, roots: Tensor, seq_lens: Tensor) -> Treed:
                 return treed(hidden, roots, seq_lens, lm_head, options, group)
 
-            self._made_for, self._make, self._ahead = lm_head, make, None
-            if self._in_graphs(hidden):
-                capture, cache = in_one_pool(), DrafterCache.of(self, options)
-                self._make = TreeGraphs(make, capture)
-                self._ahead = None if cache is None else Ahead(cache, options.steps, capture)
+            self._make, self._graphs = make, None
+            if in_graphs(self, group):
+                self._graphs = StepGraphs(
+                    self.model_runner.graph_runner.capture_bs,
+                    make,
+                    DrafterCache.of(self, options),
+                    options,
+                    self.draft_model.fc.weight,
+                    in_one_pool(),
+                )
+                self._make = self._graphs.treed
+            self._made_for = lm_head
 
         def _prepare_for_speculative_decoding(self, batch: Any, draft_input: Any) -> None:
             try:
@@ -138,9 +146,9 @@ def worker_class() -> type:
             else:
                 return  # extend or idle: nothing is drafted
             options, roots = self.options, draft_input.bonus_tokens.long()
-            self._made_with(lm_head, hidden)
+            self._made_with(lm_head)
             made = tree_and_rows(self._make, hidden, roots, batch.seq_lens)
-            tree, rows, ahead = made.tree, made.rows, self._ahead
+            tree, rows, graphs = made.tree, made.rows, self._graphs
             verify_input = verify_input_class()(
                 draft_token=rows.draft_token,
                 positions=rows.positions,
@@ -150,7 +158,7 @@ def worker_class() -> type:
                 retrieve_next_token=tree.retrieve_next_token,
                 retrieve_next_sibling=tree.retrieve_next_sibling,
                 node_counts=tree.counts,
-                ahead=ahead if ahead is not None and ahead.reaches(batch.seq_lens_cpu) else None,
+                ahead=None if graphs is None else graphs.ahead(batch.seq_lens_cpu),
             )
             verify_input.prepare_for_verify(batch, self.page_size, build_custom_mask=False)
             verify_input.custom_mask = rows.custom_mask(int(batch.seq_lens_cpu.sum()))

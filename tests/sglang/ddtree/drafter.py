@@ -57,8 +57,9 @@ class Drafter:
         self.model_runner.forward = self.forward
         layer = SimpleNamespace(self_attn=DraftAttention())
         self.model_runner.model = SimpleNamespace(
-            layers=[layer], block_size=None, project_target_hidden=lambda hidden: hidden
-        )
+            layers=[layer], block_size=None, project_target_hidden=lambda hidden: hidden,
+            fc=SimpleNamespace(weight=torch.zeros(VOCAB, 2)),
+        )  # fmt: skip
         config = {"dflash_config": {"mask_token_id": MASK_TOKEN, "block_size": world.block_size}}
         self.model_runner.model_config = SimpleNamespace(
             hf_config={**config, "num_hidden_layers": 1}

@@ -24,8 +24,12 @@ def parts(value: Any) -> Iterator[torch.Tensor]:
             yield from parts(each)
 
 
+WIDE = (torch.int64, torch.float32, torch.float64)
+NONSENSE = 10**6  # no slot, node, row or position of any test
+
+
 class Recording:
-    """Counts captures and replays. As with a graph, a result holds nothing before the first replay."""
+    """Counts captures and replays. As with a graph, a result holds anything before the first replay."""
 
     def __init__(self) -> None:
         self.captures = self.replays = 0
@@ -36,7 +40,7 @@ class Recording:
             run()
         result = list(parts(run()))
         for part in result:
-            part.zero_()
+            part.fill_(NONSENSE if part.dtype in WIDE else 1)
 
         def replay() -> None:
             self.replays += 1

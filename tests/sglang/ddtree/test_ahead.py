@@ -12,12 +12,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.decoding.device_tree import TreeTensors
 from engine.graphs.capture import Capture, in_one_pool
 from engine.sglang.ddtree import ahead as ahead_module
 from engine.sglang.ddtree import worker
 from engine.sglang.ddtree.accept import accept
 from engine.sglang.ddtree.ahead import Ahead
-from engine.sglang.ddtree.treed import TreeGraphs
+from engine.sglang.ddtree.padded import First, Padded
 from engine.tree import DraftTree, make_tree
 from tests.factories import VOCAB, trees
 from tests.sglang.ddtree import test_stock
@@ -25,11 +26,11 @@ from tests.sglang.ddtree.recording import Recording
 from tests.sglang.ddtree.scheduled import Req
 from tests.sglang.ddtree.tensors import tensors
 from tests.sglang.ddtree.test_stock import PROMPTS, drawn_at, requests, same, started
-from tests.sglang.ddtree.test_treed import OPTIONS, inputs, maker
 from tests.sglang.ddtree.truth import plain
 from tests.sglang.ddtree.world import World
 
 sglang = test_stock.sglang
+IN_GRAPHS = worker.in_graphs
 FEATURES, SLOTS, POSITIONS = 3, 300, 500
 
 
@@ -72,22 +73,40 @@ def on(device: str, made: Any) -> Any:
     return type(made)(*(part.to(device) for part in vars(made).values()))
 
 
-def check(batch: list[DraftTree], seeds: list[int], device: str, capture: Capture) -> None:
-    """Steps of one batch size over the same tree buffers against the eager walk and a loop over its paths."""
-    budget = max(tree.num_nodes for tree in batch)
+def graphs(cache: Cache, trees: TreeTensors, steps: int, capture: Capture, device: str) -> Ahead:
+    """Graphs over these trees, with inputs for a request more."""
+    most, width = len(trees.tokens) + 1, trees.tokens.shape[1]
+    numbers = torch.zeros(0, dtype=torch.int64, device=device)
+    chosen = Padded(
+        most,
+        numbers.new_zeros(most, width),
+        numbers.new_zeros(most),
+        numbers.new_zeros(most * width),
+    )
+    features = Padded(most, torch.zeros(most * steps, FEATURES, device=device))
+    return Ahead(cache, trees, chosen, features, capture)  # type: ignore[arg-type]
+
+
+def check(
+    batch: list[DraftTree], turns: list[tuple[int, int]], device: str, capture: Capture
+) -> None:
+    """Steps of ``(seed, padding requests)`` over the same buffers against the eager walk and a loop over its paths."""
+    budget, size = max(tree.num_nodes for tree in batch), len(batch)
     steps = max(max(tree.depths) for tree in batch) + 1
     own, cache = on(device, tensors(batch, budget)), Cache(device)
-    ahead = Ahead(cache, steps, capture)  # type: ignore[arg-type]
-    for seed in seeds:
-        made, predict, lens, slots, hidden = step(batch, budget, seed, device)
+    ahead = graphs(cache, own, steps, capture, device)
+    assert torch.equal(cache.kept[1:], Cache(device).kept[1:])  # captures write to slot 0 alone
+    for seed, padding in turns:
+        count = max(size - padding, 1)
+        made, predict, lens, slots, hidden = step(batch[:count], budget, seed, device)
         for old, new in zip(vars(own).values(), vars(made).values(), strict=True):
-            old.copy_(new)
-        wanted = accept(own, predict, steps)
+            old[:count].copy_(new)
+        wanted = accept(First(own, size)(count), predict, steps)
         before = cache.kept.clone()
-        found = ahead.accept(own, predict, lens, slots)
+        found = ahead.accept(predict, lens, slots)
         for name in vars(wanted):
             assert torch.equal(getattr(found, name), getattr(wanted, name)), name
-        ahead.append(own, hidden)
+        ahead.append(hidden)
         for i, path in enumerate(wanted.path.tolist()):
             for index, node in enumerate(path[: wanted.accept_length[i]]):
                 row = i * (budget + 1) + node
@@ -96,110 +115,43 @@ def check(batch: list[DraftTree], seeds: list[int], device: str, capture: Captur
         assert torch.equal(cache.kept[1:], before[1:])  # all else went to slot 0
 
 
+BATCHES = st.lists(trees(), min_size=1, max_size=4)
+TURNS = st.lists(st.tuples(st.integers(0, 2**16), st.integers(0, 3)), max_size=3)
+
+
 @settings(deadline=None)
-@given(st.lists(trees(), min_size=1, max_size=4), st.lists(st.integers(0, 2**16), max_size=3))
-def test_random_trees(batch: list[DraftTree], seeds: list[int]) -> None:
+@given(BATCHES, TURNS)
+def test_random_trees(batch: list[DraftTree], turns: list[tuple[int, int]]) -> None:
     recording = Recording()
-    check(batch, seeds, "cpu", recording.capture)
-    assert recording.captures == (2 if seeds else 0)
-    assert recording.replays == 2 * len(seeds)
+    check(batch, turns, "cpu", recording.capture)
+    assert recording.captures == 2
+    assert recording.replays == 1 + 2 * len(turns)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @settings(deadline=None, max_examples=10)
-@given(st.lists(trees(), min_size=1, max_size=4), st.lists(st.integers(0, 2**16), max_size=3))
-def test_random_trees_in_cuda_graphs(batch: list[DraftTree], seeds: list[int]) -> None:
-    check(batch, seeds, "cuda", in_one_pool())
-
-
-DEVICES = [
-    "cpu",
-    pytest.param(
-        "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-    ),
-]
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_batch_sizes_take_turns(device: str) -> None:
-    """Their features share memory, which grows; each keeps its own results."""
-    capture = Recording().capture if device == "cpu" else in_one_pool()
-    cache, rng = Cache(device), np.random.default_rng(0)
-    ahead = Ahead(cache, 4, capture)  # type: ignore[arg-type]
-    known = {}
-    for seed, count in enumerate((2, 1, 3, 2, 1, 5, 3)):
-        batch = [make_tree([-1, 0, 1, 0], [1, 5, rng.integers(9), 6])] * count
-        made, predict, lens, slots, hidden = step(batch, 3, seed, device)
-        own = known.setdefault(count, on(device, made))
-        for old, new in zip(vars(own).values(), vars(made).values(), strict=True):
-            old.copy_(new.to(device))
-        found = ahead.accept(own, predict, lens, slots)
-        assert torch.equal(found.packed, accept(own, predict, 4).packed)
-        ahead.append(own, hidden)
-        for i, length in enumerate(found.accept_length.tolist()):
-            rows = found.path[i, :length] + 4 * i
-            assert torch.equal(cache.kept[slots[rows], :FEATURES], hidden[rows])
-            assert cache.kept[slots[rows], FEATURES].tolist() == [
-                float(lens[i] + index) for index in range(length)
-            ]
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_behind_the_trees_graphs_in_one_pool(device: str) -> None:
-    """Batch sizes in turn, each step from the drafter's hidden states to its cache."""
-    capture = Recording().capture if device == "cpu" else in_one_pool()
-    make, cache = maker(device), Cache(device)
-    graphs = TreeGraphs(make, capture)
-    ahead = Ahead(cache, OPTIONS.steps, capture)  # type: ignore[arg-type]
-    generator = torch.Generator().manual_seed(4)
-    width = OPTIONS.target_width
-    for seed, count in enumerate((2, 1, 3, 2, 1, 3, 4, 1)):
-        given = inputs(seed, count, device)
-        rows = count * width
-        hidden = torch.randn(rows, FEATURES, generator=generator).to(device)
-        slots = (torch.randperm(SLOTS - 1, generator=generator)[:rows] + 1).to(device)
-        plain_tree = make(*given).tree
-        predict = plain_tree.tokens.roll(-1, dims=1)  # some of them are what a child proposes
-        wanted = accept(plain_tree, predict, OPTIONS.steps)
-        made = graphs(*given)
-        found = ahead.accept(made.tree, predict, given[2], slots)
-        ahead.append(made.tree, hidden)
-        assert torch.equal(found.packed, wanted.packed)
-        assert torch.equal(made.tree.tokens, plain_tree.tokens)
-        for i, length in enumerate(wanted.accept_length.tolist()):
-            own = wanted.path[i, :length] + width * i
-            assert torch.equal(cache.kept[slots[own], :FEATURES], hidden[own])
+@given(BATCHES, TURNS)
+def test_random_trees_in_cuda_graphs(batch: list[DraftTree], turns: list[tuple[int, int]]) -> None:
+    check(batch, turns, "cuda", in_one_pool())
 
 
 def test_a_part_that_was_replaced_is_captured_anew() -> None:
     cache, recording = Cache(), Recording()
-    ahead = Ahead(cache, 2, recording.capture)  # type: ignore[arg-type]
     made, *given, hidden = step([make_tree([-1, 0], [1, 2])], 1, 0, "cpu")
+    ahead = graphs(cache, made, 2, recording.capture, "cpu")
     for captures, parts in ((2, cache.parts), (2, cache.parts), (3, (None, object()))):
         cache.parts = parts
-        ahead.accept(made, *given)
-        ahead.append(made, hidden)
+        ahead.accept(*given)
+        ahead.append(hidden)
         assert recording.captures == captures
-
-
-def test_the_drafter_knows_every_position_of_a_step() -> None:
-    ahead = Ahead(Cache(), 8, Recording().capture)  # type: ignore[arg-type]
-    assert ahead.reaches(torch.tensor([3, POSITIONS - 8]))
-    assert not ahead.reaches(torch.tensor([POSITIONS - 7, 3]))
 
 
 @pytest.fixture
 def launched(sglang: None, monkeypatch: pytest.MonkeyPatch) -> Recording:
     """Servers take the double for their graphs."""
-    recording, start = Recording(), World.start
-
-    def doubled(own: World, *args: Any, **kwargs: Any) -> Any:
-        made = start(own, *args, **kwargs)
-        made._in_graphs = lambda hidden: True
-        return made
-
+    recording = Recording()
     monkeypatch.setattr(worker, "in_one_pool", lambda: recording.capture)
-    monkeypatch.setattr(World, "start", doubled)
+    monkeypatch.setattr(worker, "in_graphs", lambda own, group: True)
     return recording
 
 
@@ -209,9 +161,9 @@ def appends(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     append = ahead_module.Ahead.append
 
-    def counted(own: Ahead, made: Any, hidden: torch.Tensor) -> None:
+    def counted(own: Ahead, hidden: torch.Tensor) -> None:
         found.append(len(hidden))
-        append(own, made, hidden)
+        append(own, hidden)
 
     monkeypatch.setattr(ahead_module.Ahead, "append", counted)
     return found
@@ -239,11 +191,45 @@ class TestServed:
     ) -> None:
         reqs = requests()
         world = started(monkeypatch, graph, block, **environ)
+        captures, replays = launched.captures, launched.replays
+        assert captures == 3 * len(World.captured)
         steps = world.run(reqs)
         assert same(reqs)
         assert world.clean
         assert len(appends) == steps
-        assert launched.replays == 3 * steps
+        assert launched.replays == replays + 3 * steps
+        assert launched.captures == captures
+
+    @pytest.mark.parametrize("captured", [(2,), (1, 3), (4,), (6, 2), (1, 2, 3, 4, 5, 6)])
+    def test_whatever_sizes_are_captured(
+        self,
+        launched: Recording,
+        monkeypatch: pytest.MonkeyPatch,
+        appends: list[int],
+        captured: tuple[int, ...],
+    ) -> None:
+        """Four requests, then fewer: padded, exact, or more than were captured, which is served without graphs."""
+        monkeypatch.setattr(World, "captured", captured)
+        world, reqs = started(monkeypatch, budget="16"), requests((30, 12, 40, 6))
+        world.prefill(reqs)
+        steps = []
+        while world.batch is not None:
+            steps.append(len(world.batch.reqs))
+            world.step()
+        assert same(reqs)
+        assert world.clean
+        assert {4, 1} <= {*steps}
+        assert [17 * count for count in steps if count <= max(captured)] == appends
+        assert launched.captures == 3 * len(captured)
+
+    def test_captures_write_to_the_padding_slot_alone(
+        self, launched: Recording, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pool = started(monkeypatch, budget="16").draft_pool
+        assert launched.captures
+        for rows in (pool.k, pool.v):
+            assert bool((rows[0] == 0).all())
+            assert bool((rows[1:] == -1).all())
 
     def test_the_same_requests_accept_the_same_without_graphs(
         self, launched: Recording, monkeypatch: pytest.MonkeyPatch
@@ -378,10 +364,11 @@ class TestDflashsOwnWay:
     ) -> None:
         world = started(monkeypatch, budget="16")
         change(world)
-        made = world.worker
-        made._made_with(world.target.model_runner.model.lm_head, torch.zeros(1))
-        assert made._ahead is None
-        assert type(made._make).__name__ == "TreeGraphs"
+        made, before = world.worker, launched.captures
+        made._made_for = None
+        made._made_with(world.target.model_runner.model.lm_head)
+        assert launched.captures == before + len(World.captured)  # trees alone
+        assert made._graphs.ahead(torch.tensor([3])) is None
 
     def test_a_rotary_table_that_is_too_short(
         self, launched: Recording, monkeypatch: pytest.MonkeyPatch, appends: list[int]
@@ -401,8 +388,8 @@ class TestDflashsOwnWay:
         monkeypatch: pytest.MonkeyPatch,
         appends: list[int],
     ) -> None:
+        monkeypatch.setattr(worker, "in_graphs", IN_GRAPHS)  # the CPU has none
         world, reqs = started(monkeypatch, budget="16"), requests()
-        del world.worker._in_graphs  # the CPU has none
         world.run(reqs)
         assert same(reqs)
         assert not appends

@@ -333,6 +333,44 @@ class TestDraftersCache:
         assert "seq_lens = draft_prefix_lens" in drafted
 
 
+class TestGraphs:
+    """What is captured when the worker is made, and for which batch sizes."""
+
+    MODELS = "sglang.srt.model_executor.model_runner.ModelRunner"
+    GRAPHS = "sglang.srt.model_executor.cuda_graph_runner.CudaGraphRunner"
+
+    def test_the_target_names_its_sizes_and_takes_the_smallest_that_holds_a_batch(
+        self, folder: Path
+    ) -> None:
+        assert "capture_bs" in attributes(folder, self.GRAPHS)
+        padded = text(folder, f"{self.GRAPHS}.replay_prepare")
+        assert "bisect.bisect_left(self.capture_bs, raw_bs)" in padded
+        assert "cuda_graph_bs <= self.max_bs" in text(folder, f"{self.GRAPHS}.can_run")
+
+    def test_without_graphs_there_is_no_runner_of_them(self, folder: Path) -> None:
+        made = text(folder, f"{self.MODELS}.init_device_graphs")
+        assert made.index("self.graph_runner = None") < made.index("server_args.disable_cuda_graph")
+        started = text(folder, f"{self.MODELS}.initialize")
+        assert "self.init_device_graphs()" in started
+        assert started.count("self.graph_runner = None") == 2
+
+    def test_the_fused_helper_is_the_last_that_dflashs_worker_makes(self, folder: Path) -> None:
+        last = ast.unparse(body(folder, f"{WORKER}.__init__")[-1])
+        assert last.startswith("if self._use_fused_kv_materialize:")
+        assert "self._init_fused_kv_helper()" in last
+        made = text(folder, f"{WORKER}.__init__")
+        assert "self.draft_model = self.draft_model_runner.model" in made
+        assert "self.device = target_worker.device" in made
+
+    def test_the_projection_tells_both_widths(self, folder: Path) -> None:
+        drafter = "sglang.srt.models.dflash.DFlashDraftModel"
+        made = text(folder, f"{drafter}.__init__")
+        width = "self.num_context_features * hidden_size, hidden_size, bias=False"
+        assert f"self.fc = nn.Linear({width})" in made
+        projected = text(folder, f"{drafter}.project_target_hidden")
+        assert "return self.hidden_norm(self.fc(target_hidden))" in projected
+
+
 class TestWidths:
     def test_the_backend_takes_its_width_from_the_arguments_and_lays_out_by_it(
         self, folder: Path

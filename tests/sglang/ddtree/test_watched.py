@@ -20,6 +20,7 @@ from engine.xray.report import examine
 from tests.sglang.ddtree import test_ahead, test_stock
 from tests.sglang.ddtree.recording import Recording
 from tests.sglang.ddtree.test_stock import requests, started
+from tests.sglang.ddtree.world import World
 from tests.sglang_wheels import sglang_folder
 
 sglang, launched = test_stock.sglang, test_ahead.launched
@@ -80,13 +81,16 @@ def test_nothing_is_found(
     assert {*report.checks} >= WANTED
 
 
+@pytest.mark.parametrize("captured", [(1, 2, 4), (6,)])
 def test_nothing_is_found_where_the_acceptance_is_in_a_graph(
-    launched: Recording, tap: Tap, monkeypatch: pytest.MonkeyPatch
+    launched: Recording, tap: Tap, monkeypatch: pytest.MonkeyPatch, captured: tuple[int, ...]
 ) -> None:
-    """The walk is watched at every step, not at captures alone."""
+    """The walk is watched at every step, not at captures, and without the graphs' padding."""
+    monkeypatch.setattr(World, "captured", captured)
     steps = started(monkeypatch, True, budget="16").run(requests((12, 12, 12, 1)))
     found = recorded(tap)
     assert len(found) == steps
+    assert len(found[0].requests) == 3  # a fourth wanted one token
     assert 0 < launched.captures < launched.replays
     report = check_trace(found)
     assert not report.findings, report.findings[:3]

@@ -24,6 +24,7 @@ from tests.sglang.ddtree.truth import CONTEXT, REQUESTS, SLOTS, VOCAB, Pairs
 class World:
     """Pools, workers, and the scheduler's part of a decode loop."""
 
+    captured = (1, 2, 4)  # batch sizes of the target's graphs
     tp_group: Any = SimpleNamespace(world_size=1, broadcast_object=lambda told, src: told)
 
     def __init__(self, block_size: int, seed: int = 0, help: float = 2.0) -> None:
@@ -56,6 +57,7 @@ class World:
             hybrid_gdn_config=None, kimi_linear_config=None, linear_attn_model_spec=None,
             token_to_kv_pool=SimpleNamespace(get_value_buffer=lambda layer: torch.zeros(1, 1, 8)),
             gpu_id=0, is_draft_worker=draft, model_is_mrope=False, memory_pool_config=None,
+            graph_runner=SimpleNamespace(capture_bs=list(self.captured)),
         )  # fmt: skip
         runner.attn_backend = triton_backend.TritonAttnBackend(runner)
         return runner
