@@ -83,7 +83,7 @@ def _begin(tap: Tap, given: Given) -> Verifying | None:
     batch, logits = given["batch"], given["logits_output"]
     tap.walk = tap.verifying = None
     tap.release()
-    tap.make()
+    tap.make(None if batch.forward_mode.is_idle() else batch)
     if batch.forward_mode.is_idle() or capturing(batch.seq_lens):
         return None
     if not tap.wanted:
@@ -129,10 +129,23 @@ def _end(step: Verifying, tap: Tap) -> bool:
 def _after_verify(tap: Tap, step: Verifying | None, result: Any, given: Given) -> None:
     if step is None:
         return
-    if _end(step, tap):
-        verified.take_committed(step, given.get("page_size"))
+    walked = _end(step, tap)
+    _finish_committed(tap, step, tap.tree or LINKS, given.get("page_size"), committed=walked)
+
+
+def _finish_committed(
+    tap: Tap, step: Verifying, tree: Tree, page_size: int | None, *, committed: bool
+) -> None:
+    """Of a step that commits by itself. What it committed is read at the next verification, before which the host has
+    time; where a request has ended, its row of the table may be another's by then, so it is read now.
+    """
+    ending = Ending.of(step)
+    step.moves_no_rows = page_size == 1
+    step.awaits_commit = committed and not any(ending.finished)
+    if committed and not step.awaits_commit:
+        verified.take_committed(step, step.batch)
     step.copies.mark()
-    tap.finish(step, tap.tree or LINKS, Ending.of(step))
+    tap.finish(step, tree, ending)
 
 
 def _after_sample(tap: Tap, step: Verifying | None, result: Any, given: Given) -> None:
@@ -184,9 +197,7 @@ def _after_dflash(tap: Tap, step: Verifying | None, result: Any, given: Given) -
         return
     if not _end(step, tap):
         step.copies.take("accept_lens", result[1])
-    verified.take_committed(step, given.get("page_size"))
-    step.copies.mark()
-    tap.finish(step, CHAIN, Ending.of(step))
+    _finish_committed(tap, step, CHAIN, given.get("page_size"), committed=True)
 
 
 def _before_dflash_step(tap: Tap, given: Given) -> Any:

@@ -149,15 +149,15 @@ class Tap:
         if held is not None:
             self.ring.put(held)
 
-    def make(self) -> None:
+    def make(self, batch: Any = None) -> None:
         """Put together what is still to be and hand it over; called where the server is about to wait anyway.
 
-        What the feeder is at, having found it lying, is left to it.
+        ``batch``: what is verified next. What the feeder is at, having found it lying, is left to it.
         """
         if self.unmade and self.making.acquire(blocking=False):
             try:
                 while self.unmade:
-                    self.ring.put(self.unmade.popleft().made())
+                    self.ring.put(self.unmade.popleft().made(batch))
             finally:
                 self.making.release()
 

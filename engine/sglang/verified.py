@@ -25,6 +25,10 @@ class Verifying:
     outputs_before: tuple[int, ...]  # tokens that each request had emitted
     facts: dict[str, Any]  # of the RawStep, as far as they are known before
     best: torch.Tensor | None = None  # of :func:`top2`
+    moves_no_rows: bool = False  # a commit changes the request table alone: pages of one token
+    awaits_commit: bool = (
+        False  # lengths and slots are still to be taken, where the server waits anyway
+    )
     copies: HostCopies = field(default_factory=HostCopies)
 
 
@@ -87,17 +91,20 @@ def predict(step: Verifying) -> None:
         step.best = top2(step.logits[:rows])
 
 
-def take_committed(step: Verifying, page_size: int | None) -> None:
+def take_committed(step: Verifying, batch: Any) -> None:
     """After a verification that commits by itself: new lengths, and the slots that the table names for them.
 
-    With pages, keys and values are copied between slots, so the table says nothing about whose they are.
+    ``batch``: whose first requests are the step's. With pages, keys and values are copied between slots, so the table
+    says nothing about whose they are.
     """
-    batch, count = step.batch, step.count
+    count = step.count
     step.copies.take("committed_lens", batch.seq_lens, count)
     table = getattr(getattr(batch, "req_to_token_pool", None), "req_to_token", None)
     lengths = host_lengths(getattr(batch, "seq_lens_cpu", None), count)
-    if page_size == 1 and table is not None and lengths:
-        step.copies.take_rows("committed_slots", table, max(lengths), batch.req_pool_indices)
+    if step.moves_no_rows and table is not None and lengths:
+        rows = batch.req_pool_indices
+        own = rows if len(rows) == count else rows[:count]
+        step.copies.take_rows("committed_slots", table, max(lengths), own)
 
 
 @dataclass(frozen=True)
@@ -106,6 +113,7 @@ class Ending:
 
     requests: tuple[Any, ...]
     emitted: tuple[Any, ...]  # tokens of each
+    lengths: tuple[int, ...]  # of all that each has emitted
     finished: tuple[Any, ...]
 
     @classmethod
@@ -114,7 +122,16 @@ class Ending:
         requests = tuple(step.batch.reqs)
         pairs = zip(requests, step.outputs_before, strict=True)
         emitted = tuple(request.output_ids[before:] for request, before in pairs)
-        return cls(requests, emitted, tuple(request.finished() for request in requests))
+        lengths = tuple(len(request.output_ids) for request in requests)
+        return cls(requests, emitted, lengths, tuple(request.finished() for request in requests))
+
+    def stands_in(self, batch: Any) -> bool:
+        """Whether nothing has happened to the requests until ``batch`` is verified, whose first ones they are."""
+        now = batch.reqs[: len(self.requests)]
+        return len(now) == len(self.requests) and all(
+            each is request and len(each.output_ids) == length
+            for each, request, length in zip(now, self.requests, self.lengths, strict=True)
+        )
 
     def ends(self) -> Ends:
         """The same in plain numbers, and the stops."""
@@ -144,11 +161,16 @@ class Unmade:
     ending: Ending | None
     more: HostCopies  # of the tree's builder
 
-    def made(self) -> RawStep:
-        """Keeps no tensor of the server's beyond its copy. A request whose name nothing tells gets one of its own for
+    def made(self, batch: Any = None) -> RawStep:
+        """``batch``: what is verified next, before it is; it may still tell what this step committed.
+
+        Keeps no tensor of the server's beyond its copy. A request whose name nothing tells gets one of its own for
         this step, so that no check takes it for another's continuation.
         """
         step, laid, copies = self.step, self.laid, self.step.copies
+        if step.awaits_commit and batch is not None and self._stands_in(batch):
+            take_committed(step, batch)
+            copies.mark()
         names = next((n for n in (step.rids, laid.rids) if n and len(n) >= step.count), None)
         if names is None:
             names = tuple(f"unnamed-{self.number}-{place}" for place in range(step.count))
@@ -165,3 +187,6 @@ class Unmade:
             arriving=copies.fence(),
             **step.facts,
         )
+
+    def _stands_in(self, batch: Any) -> bool:
+        return self.ending is not None and self.ending.stands_in(batch)

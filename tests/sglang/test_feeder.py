@@ -137,7 +137,7 @@ class Lying:
     def __init__(self, number: int) -> None:
         self.number, self.makers = number, list[str]()
 
-    def made(self) -> RawStep:
+    def made(self, batch: Any = None) -> RawStep:
         self.makers.append(threading.current_thread().name)
         return worked_raw(self.number)
 

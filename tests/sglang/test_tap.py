@@ -332,3 +332,49 @@ def test_inputs_wait_for_the_acceptance_and_without_one_the_step_is_left_out(
     assert (counts.seen, counts.not_taken, counts.errors) == (4, int(late), 0)
     told = "Silent: expected the acceptance, found none" if late else None
     assert counts.last_error == told
+
+
+def test_what_a_step_committed_is_read_when_the_next_one_comes(
+    serve: Callable[[], Server],
+) -> None:
+    server = serve()
+    server.pauses = True
+    batch = worked.batch()
+    for _ in range(2):
+        server.run_eager(worked.verify_input(), batch)
+        batch.out_cache_loc = ints(24, 25, 26, 27)
+    first, last = steps(server, 2)
+    assert first.commit.seq_lens.tolist() == [5]
+    assert lists(first.commit.kv[0].nodes) == [[0, 2, 3]]
+    assert last.outcome.accept_length.tolist() == [3]
+    assert (last.commit.seq_lens, last.commit.kv) == (None, None)  # nobody came after it
+
+
+def test_the_commit_of_a_request_that_ends_is_read_at_once(serve: Callable[[], Server]) -> None:
+    server = serve()
+    server.pauses = True
+    server.run_eager(worked.verify_input(), worked.batch(limit=3))
+    (step,) = steps(server, 1)
+    assert lists(step.commit.kv[0].nodes) == [[0, 2, 3]]
+
+
+@pytest.mark.parametrize("what", ["another request", "a token more", "fewer"])
+def test_a_commit_that_others_may_have_changed_is_unknown(
+    serve: Callable[[], Server], what: str
+) -> None:
+    """Ended from outside, run out of memory and started again: its row of the table may be another's."""
+    server = serve()
+    server.pauses = True
+    batch = worked.batch()
+    server.run_eager(worked.verify_input(), batch)
+    if what == "another request":
+        batch.reqs = [double.Req("r1")]
+        batch.reqs[0].output_ids = [12, 30, 44]
+    elif what == "a token more":
+        batch.reqs[0].output_ids.append(1)
+    else:
+        batch.reqs = []
+    server.tap.make(batch)
+    (step,) = steps(server, 1)
+    assert (step.commit.seq_lens, step.commit.kv) == (None, None)
+    assert lists(step.outcome.emitted) == [[12, 30, 44]]

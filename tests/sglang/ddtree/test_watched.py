@@ -59,6 +59,7 @@ WANTED = {
 
 
 def recorded(tap: Tap) -> list[VerifyStep]:
+    tap.make()
     return [assemble(raw, Origin()) for raw in tap.ring.take(len(tap.ring))]
 
 
