@@ -26,6 +26,9 @@ class Control:
     record: bool = True
     first: int | None = None  # record only the first so many
     every: int = 1  # then only each so manyth
+    alternate: int = (
+        0  # record so many, rest for as many, and so on: what recording costs; 0: no rest
+    )
     check: bool = False  # run the checks as steps are written, and count what they find
     only_failures: bool = False  # write a step only if a check finds a fault in it
     fingerprints: bool = False  # of KV rows, in every layer, around the move
@@ -39,7 +42,8 @@ class Control:
     def wants(self, number: int) -> bool:
         """Whether a verification is recorded."""
         within = self.first is None or number < self.first
-        return self.record and within and number % self.every == 0
+        rests = bool(self.alternate) and number // self.alternate % 2 == 1
+        return self.record and within and not rests and number % self.every == 0
 
 
 def read_control(folder: Path) -> Control:

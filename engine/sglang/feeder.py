@@ -134,6 +134,7 @@ class Feeder:
             self._problem,
             dropped=ring.dropped,
             gathering=gathering.problem,
+            paces=self._tap.pace.take(),
             spent={name: (own.before, own.after) for name, own in self._tap.spent.items()},
             **asdict(counts),
         )

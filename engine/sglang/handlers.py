@@ -86,7 +86,9 @@ def _begin(tap: Tap, given: Given) -> Verifying | None:
     tap.make(None if batch.forward_mode.is_idle() else batch)
     if batch.forward_mode.is_idle() or capturing(batch.seq_lens):
         return None
-    if not tap.wanted:
+    wanted = tap.wanted
+    tap.pace.step(len(batch.seq_lens), wanted)
+    if not wanted:
         tap.counts.seen += 1
         return None
     try:

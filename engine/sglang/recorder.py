@@ -17,6 +17,7 @@ from typing import Any
 from engine.checks.trace_checker import TraceChecker
 from engine.sglang.assemble import Origin, assemble
 from engine.sglang.control import Control
+from engine.sglang.pace import Paced, Paces
 from engine.sglang.raw import RawStep
 from engine.sglang.sink import Sink
 from engine.step import VerifyStep
@@ -49,6 +50,7 @@ class Report:
     errors: int = 0
     last_error: str | None = None
     gathering: str | None = None  # why arrays are not gathered by the kernel
+    paces: list[Paced] = field(default_factory=list)  # since the last report
     spent: dict[str, tuple[float, float]] = field(default_factory=dict)  # seconds in each hook
 
 
@@ -61,6 +63,7 @@ class Recorder:
         self._sink, self._origin = sink, origin
         self._folder, self._facts = folder, facts
         self._kept: deque[VerifyStep] = deque()
+        self._paces = Paces()
         self._checker, self._fed = TraceChecker(), 0
 
     def handle(self, raw: RawStep) -> None:
@@ -76,7 +79,9 @@ class Recorder:
 
     def renew(self, report: Report | None = None) -> None:
         """Write the health file, with what the server's process reported last."""
-        self.report = report or self.report
+        if report is not None:
+            self.report = report
+            self._paces.add(report.paces)
         write_health(self._folder / health_file(self._origin), self.health())
 
     def close(self, state: str | None = None) -> None:
@@ -148,6 +153,7 @@ class Recorder:
                 for name, spent in report.spent.items()
                 if report.seen and any(spent)
             },
+            "step_us": self._paces.found(),
             "last_error": own.last_error or report.last_error,
             "control": asdict(report.control),
             "control_problem": report.control_problem,

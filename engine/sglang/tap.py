@@ -16,6 +16,7 @@ from typing import Any
 from engine.sglang.control import Control
 from engine.sglang.host import HostCopies, NotCopied
 from engine.sglang.laid import Laid
+from engine.sglang.pace import Pace
 from engine.sglang.raw import RawStep, Tree
 from engine.sglang.ring import Ring
 from engine.sglang.verified import Ending, Unmade, Verifying
@@ -77,6 +78,7 @@ class Tap:
         default_factory=deque
     )  # wait to be put together; in order, one as a rule
     making: threading.Lock = field(default_factory=threading.Lock)  # of who puts steps together
+    pace: Pace = field(default_factory=Pace)
     walks: bool = False  # the last step's acceptance was seen before stops cut it
 
     @property
