@@ -18,6 +18,7 @@ SHOWS = 0.8  # share of the texts with a fault that differ
 WORD = 2.0  # nats that each condition of a conjunction costs
 QUIET = -math.log(1.0 - SHOWS)
 ALIKE = 0.5  # nats: closer than that is not told apart
+EVEN_SO = 1.0  # nats that it costs to blame every cell although a text is right: one such is dearer than a word
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def explain(
     ]
     every = [(ALWAYS, where(ALWAYS)), *atoms, *pairs]
     costs = [
-        (_cost(c, (bits & some).bit_count()), c)
+        (_cost(c, (bits & some).bit_count(), bool(right)), c)
         for c, bits in every
         if bits & every_broken == every_broken
     ]
@@ -61,8 +62,9 @@ def explain(
     return Explained(best, rivals, quiet, _fits(best, broken, right, len(tried)))
 
 
-def _cost(condition: Condition, quiet: int) -> tuple[float, int]:
-    return condition.words * WORD + quiet * QUIET, condition.rank
+def _cost(condition: Condition, quiet: int, some_right: bool) -> tuple[float, int]:
+    even_so = EVEN_SO if condition is ALWAYS and some_right else 0.0
+    return condition.words * WORD + quiet * QUIET + even_so, condition.rank
 
 
 def _fits(

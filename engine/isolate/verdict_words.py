@@ -12,6 +12,10 @@ from engine.isolate.outcome import Outcome
 from engine.isolate.predicates import ALWAYS
 from engine.isolate.verdict import Kind, Pair, Verdict
 
+OF_EVERY_CELL = {  # where to look when nothing that is varied tells
+    Kind.FAILED: "the errors of the cells",
+    Kind.SLOW: "what a step costs and accepts beside a step of plain decoding",
+}
 NAMES = {Factor.TOPK: "top-k"}
 WORDS = {
     Kind.WRONG: "Wrong",
@@ -82,13 +86,13 @@ def blame(
     if same:
         names = _listed([NAMES.get(pair.factor, str(pair.factor)) for pair in same])
         parts.append(f"{names} {_plural(len(same), 'does', 'do')} not matter")
-    unknown = everywhere and kind is Kind.FAILED
-    parts.append(f"look at {'the errors of the cells' if unknown else best.path}")
+    elsewhere = OF_EVERY_CELL.get(kind) if everywhere else None
+    parts.append(f"look at {elsewhere or best.path}")
     if not everywhere:
         parts.append(_proved(len(proof)))
     if quiet := len(why.quiet):
         texts = f"{quiet} {_plural(quiet, 'text is', 'texts are')}"
-        parts.append(f"{texts} right all the same within that")
+        parts.append(f"{texts} {'not slow' if kind is Kind.SLOW else 'right'} all the same")
     return _ended(parts, count, cause)
 
 

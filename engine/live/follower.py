@@ -163,8 +163,14 @@ class Follower:
             if finding.consequence_of is None:
                 key = (finding.check, finding.diagnosis, finding.verdict)
                 held = self._causes.get(key)
-                first, count = (finding, 1) if held is None else (held.first, held.count + 1)
-                self._causes[key] = Cause(*key, count, first, finding)
+                first, last, count = finding, finding, 1
+                if (
+                    held is not None
+                ):  # files are read one after the other, and each has its own steps
+                    first = min(held.first, finding, key=_step)
+                    last = max(finding, held.last, key=_step)
+                    count = held.count + 1
+                self._causes[key] = Cause(*key, count, first, last)
             if len(self._findings) < TOLD:
                 self._findings.append(finding)
 
@@ -199,3 +205,7 @@ class Follower:
             events=tuple(self._events),
             findings=tuple(self._findings),
         )
+
+
+def _step(finding: Finding) -> int:
+    return -1 if finding.step is None else finding.step

@@ -147,4 +147,8 @@ def _protocols(system: Any) -> tuple[str, ...]:
 
 def _words(error: Exception) -> str:
     text = str(error).strip()
+    if isinstance(error, ImportError):
+        return f"expected the package of this kind of URL to be installed ({text[:200]})"
+    if text.startswith("Protocol not known"):
+        return "expected a kind of URL that fsspec knows, such as sftp:// or s3://"
     return f"{type(error).__name__}: {text.splitlines()[0][:200]}" if text else type(error).__name__

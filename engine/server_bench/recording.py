@@ -40,7 +40,9 @@ class Recordings:
         until = time.monotonic() + self._wait
         while not (ranks := _ranks(folder)):
             if time.monotonic() > until:
-                raise ValueError(f"{folder}: expected a health file of a tap, found none")
+                raise ValueError(
+                    f"{folder}: expected a health file of a tap (DDTREE_TRACE_DIR of the server), found none"
+                )
             time.sleep(0.1)
         if folder not in self._before:
             self._before[folder] = _content(folder)
@@ -59,9 +61,17 @@ def folders_of(words: Sequence[str], names: Sequence[str]) -> dict[str, Path]:
     folders: dict[str, Path] = {}
     for word in words:
         name, equals, folder = word.partition("=")
-        if not equals or name not in names or not Path(folder).is_dir():
+        if not equals or not folder:
+            raise ValueError(f"record: expected NAME=FOLDER, found {word!r}")
+        if name not in names:
             raise ValueError(
-                f"record: expected NAME=FOLDER with one of {', '.join(names)} and a trace folder, found {word!r}"
+                f"record: expected the name of a server ({', '.join(names)}), found {name!r}"
+            )
+        if name in folders:
+            raise ValueError(f"record: expected each name once, found {name!r} twice")
+        if not Path(folder).is_dir():
+            raise ValueError(
+                f"record: expected the folder that DDTREE_TRACE_DIR names, found {folder!r}"
             )
         folders[name] = Path(folder)
     return folders

@@ -65,13 +65,14 @@ def bounded(step: VerifyStep, oracle: Oracle, keys: Keys) -> Launch:
     assert inputs.kv_indices is not None
     assert inputs.mask_indptr is not None
     assert inputs.custom_mask is not None
-    assert inputs.max_extend_len is not None
+    longest = grid_rows(step)
+    assert longest is not None
     batch = len(inputs.qo_indptr) - 1
     _long_enough("qo_indptr", inputs.qo_indptr, 2)
     _long_enough("kv_indptr", inputs.kv_indptr, batch + 1)
     _long_enough("mask_indptr", inputs.mask_indptr, batch)
-    if not 0 <= inputs.max_extend_len <= MOST_ROWS:
-        raise XRayError(f"max_extend_len: expected 0 … {MOST_ROWS}, found {inputs.max_extend_len}")
+    if not 0 <= longest <= MOST_ROWS:
+        raise XRayError(f"max_extend_len: expected 0 … {MOST_ROWS}, found {longest}")
     qo, kv, masks = (a.tolist() for a in (inputs.qo_indptr, inputs.kv_indptr, inputs.mask_indptr))
     if step.config.sliding_window is not None and bool((np.diff(kv) < 0).any()):
         raise XRayError(
@@ -90,7 +91,7 @@ def bounded(step: VerifyStep, oracle: Oracle, keys: Keys) -> Launch:
         inputs.qo_indptr,
         inputs.kv_indptr[: batch + 1],
         inputs.mask_indptr[:batch],
-        inputs.max_extend_len,
+        longest,
         padded_entries,
         _padded("mask_indptr", cells, 0, reads, MOST_CELLS, "cells of custom_mask"),
         padded_rows,
@@ -110,9 +111,21 @@ def _row_slots(keys: Keys, written: Int64, canary: int, rows: Padded) -> Padded:
     return Padded(slots, rows.front, len(known))
 
 
+def grid_rows(step: VerifyStep) -> int | None:
+    """Rows a request that the launch's grid covers: ``max_extend_len``, or what was baked into a graph in its place.
+
+    SGLang's Triton backend captures a verify forward with its own ``num_draft_tokens``.
+    """
+    if step.inputs.max_extend_len is None and step.source.graph == "replay":
+        return step.config.num_draft_tokens
+    return step.inputs.max_extend_len
+
+
 def require(step: VerifyStep, oracle: Oracle) -> None:
     """Raise :class:`XRayError` for a step that lacks an input or whose layout these kernels do not read."""
     lacking = [name for name in NEEDED if getattr(step.inputs, name) is None]
+    if "max_extend_len" in lacking and grid_rows(step) is not None:
+        lacking.remove("max_extend_len")
     if lacking:
         raise XRayError(
             f"step {step.step}: expected {', '.join(lacking)} to be recorded, found none"

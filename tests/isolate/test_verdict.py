@@ -82,6 +82,29 @@ def test_each_condition_is_named(fault: tuple[str, set[Factor], Broken], bad: Ou
     assert not set(verdict.missing) & set(MATRIX)
 
 
+@pytest.mark.parametrize("budgets", [(7, 16), (7, 16, 4), (16, 7, 32, 24)])
+def test_a_small_matrix_with_one_right_cell_blames_what_tells_it_apart(
+    budgets: tuple[int, ...],
+) -> None:
+    """One right text is not luck when its whole cell has another budget."""
+    matrix = Matrix(budgets, (1,), (False,), (1,), ("a",), (0,))
+    found = [measured(c, Outcome.CLEAN if c.budget == 7 else Outcome.WRONG) for c in matrix]
+    verdict = judge(Experiment(matrix), found)
+    assert (verdict.condition, verdict.factors) == ("q_len ≠ block size 8", (B,))
+    assert {pair.other.budget for pair in verdict.proof} == {7}
+    assert "whatever" not in verdict.sentence
+
+
+def test_a_slow_experiment_is_not_told_of_right_texts() -> None:
+    slow = [
+        measured(c, Outcome.CLEAN if c.budget == 7 and c.graphs else Outcome.SLOW) for c in MATRIX
+    ]
+    sentence = judge(EXPERIMENT, slow).sentence
+    assert "right all the same" not in sentence
+    every = judge(EXPERIMENT, [measured(c, Outcome.SLOW) for c in MATRIX]).sentence
+    assert "look at what a step costs and accepts beside a step of plain decoding" in every
+
+
 def test_another_prompt_of_a_batch_is_not_blamed_on_the_batch() -> None:
     """Prompt 1 alone shows the fault, and was decoded behind prompt 0 only."""
     matrix = Matrix((7,), (1,), (False,), (1, 2), ("a", "b"), (0,))

@@ -91,6 +91,18 @@ def test_findings_come_with_their_step(tmp_path: Path) -> None:
     assert live.poll().findings == ()
 
 
+def test_a_cause_spans_the_steps_of_all_its_files(tmp_path: Path) -> None:
+    """Files are read one after the other, and the second may start before the first one ends."""
+    live = follower(tmp_path, Clock())
+    for folder, steps in ((tmp_path / "dp0", range(6, 15)), (tmp_path / "dp1", range(3, 9))):
+        folder.mkdir()
+        ranks = Ranks(folder, 1)
+        for number in steps:
+            ranks.write(number, rank0=WIDTH)
+    (cause,) = (cause for cause in live.poll().causes if cause.check == "I1")
+    assert (cause.first.step, cause.last.step, cause.count) == (3, 14, 15)
+
+
 def test_ranks_are_compared_step_by_step(tmp_path: Path) -> None:
     live, ranks = follower(tmp_path, Clock()), Ranks(tmp_path, 8)
     for number in range(14):

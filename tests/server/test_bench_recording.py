@@ -79,15 +79,24 @@ def test_every_rank_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_tap_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="expected a health file of a tap, found none"):
+    with pytest.raises(ValueError, match="expected a health file of a tap"):
         Recordings({"a": tmp_path}, wait=0.2).turn("a")
     assert not (tmp_path / "control.json").exists()
 
 
-@pytest.mark.parametrize("word", ["a", "b=.", "a=nowhere"])
-def test_words_that_name_no_server_or_folder(word: str) -> None:
-    with pytest.raises(ValueError, match="record: expected NAME=FOLDER with one of a, c"):
-        folders_of([word], ["a", "c"])
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["a"], "expected NAME=FOLDER, found 'a'"),
+        (["a="], "expected NAME=FOLDER, found 'a='"),
+        (["b=."], r"expected the name of a server \(a, c\), found 'b'"),
+        (["a=nowhere"], "expected the folder that DDTREE_TRACE_DIR names, found 'nowhere'"),
+        (["a=.", "a=.."], "expected each name once, found 'a' twice"),
+    ],
+)
+def test_words_that_name_no_server_or_folder(words: list[str], told: str) -> None:
+    with pytest.raises(ValueError, match=f"record: {told}"):
+        folders_of(words, ["a", "c"])
 
 
 def test_the_tap_itself_follows(tmp_path: Path) -> None:

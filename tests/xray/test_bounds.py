@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from engine.trace import open_trace
 from engine.xray import XRayError
+from engine.xray.bounds import grid_rows
 from engine.xray.kernels import Kernel
 from engine.xray.report import examine
 from tests.sglang_wheels import sglang_folder
@@ -15,6 +18,7 @@ from tests.xray.test_measure import pytestmark as pytestmark
 
 STEP = step_of([[-1, 0, 1], [-1, 0, 0]], [4, 2], budget=2)
 FAR = 1 << 40
+TRACES = Path(__file__).parents[2] / "fixtures" / "traces"
 
 
 @pytest.mark.parametrize(
@@ -106,3 +110,19 @@ def test_a_tree_with_a_cycle_has_no_intended_mask() -> None:
     tree = replace(request.tree, parents=request.tree.parents * 0 + [-1, 2, 1])
     with pytest.raises(XRayError, match="expected trees whose nodes all reach the root"):
         examine(replace(cycle, requests=(replace(request, tree=tree),)), Kernel.ENGINE)
+
+
+def test_a_replayed_graph_covers_the_rows_that_it_was_captured_with() -> None:
+    """A recording of it has no ``max_extend_len``: that went into the graph."""
+    for name, width, fault, unwritten in (
+        ("sglang-16-4-verify-width", 8, "metadata", list(range(8, 17))),
+        ("sglang-16-4", 17, "clean", []),
+    ):
+        step = next(iter(open_trace(TRACES / f"{name}.ddtree.arrow")))
+        assert (step.inputs.max_extend_len, step.source.graph) == (None, "replay")
+        assert grid_rows(step) == width
+        (found,) = examine(step, Kernel.ENGINE).report["requests"]
+        assert (found["fault"], found["unwritten"]) == (fault, unwritten)
+        eager = replace(step, source=replace(step.source, graph="eager"))
+        with pytest.raises(XRayError, match="expected max_extend_len to be recorded"):
+            examine(eager, Kernel.ENGINE)

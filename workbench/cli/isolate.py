@@ -206,7 +206,8 @@ def _run(store: Store, ray: str | None, gpus: float, as_json: bool) -> int:
         print(json_line({"folder": str(store.folder), **plain_verdict(verdict)}))
     else:
         lines = lines_of(store.experiment, store.results, verdict)
-        print("\n".join(map(printable, [*lines, "", f"results in {store.folder}"])))
+        told = [" ".join(line.split("\n")) for line in lines]  # a server's last words have lines
+        print("\n".join(map(printable, [*told, "", f"results in {store.folder}"])))
     sys.stdout.flush()
     if stopped:
         return INTERRUPTED
