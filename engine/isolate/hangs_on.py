@@ -81,7 +81,7 @@ def _fits(
     inside = bad | {seen.cell for seen in right if best.holds(seen)}
     whole = bad | {seen.cell for seen in right}
     if inside == whole:
-        return 2 * len(bad) >= len(whole)
+        return 3 * len(bad) >= 2 * len(whole)  # what holds in all should show in most
     gain = _likelihood(len(bad), len(inside)) - _likelihood(len(bad), len(whole))
     return gain >= math.log(tried)
 
