@@ -28,13 +28,16 @@ class Recordings:
             self._set(folder, self._folders.get(name) == folder)
 
     def restore(self) -> None:
-        """The control files as they were."""
+        """The control files as they were. Raises ``OSError`` for one that cannot be, once the others are."""
+        failure: OSError | None = None
         for folder, content in self._before.items():
-            if content is None:
-                (folder / "control.json").unlink(missing_ok=True)
-            else:
-                _replace(folder, content)
+            try:
+                _put_back(folder, content)
+            except OSError as error:
+                failure = failure or error
         self._before.clear()
+        if failure is not None:
+            raise failure
 
     def _set(self, folder: Path, on: bool) -> None:
         until = time.monotonic() + self._wait
@@ -46,8 +49,7 @@ class Recordings:
             time.sleep(0.1)
         if folder not in self._before:
             self._before[folder] = _content(folder)
-        found = self._before[folder]
-        wanted = {**(json.loads(found) if found else {}), "record": on}
+        wanted = {**_settings(folder, self._before[folder]), "record": on}
         _replace(folder, json.dumps(wanted).encode())
         while not all(_records(rank) is on for rank in ranks):
             if time.monotonic() > until:
@@ -73,7 +75,9 @@ def folders_of(words: Sequence[str], names: Sequence[str]) -> dict[str, Path]:
             raise ValueError(
                 f"record: expected the folder that DDTREE_TRACE_DIR names, found {folder!r}"
             )
-        folders[name] = Path(folder)
+        if name in folders:
+            raise ValueError(f"record: expected each name once, found {name!r} twice")
+        folders[name] = Path(folder).resolve()  # one folder, however it is spelled
     return folders
 
 
@@ -94,6 +98,24 @@ def _content(folder: Path) -> bytes | None:
         return (folder / "control.json").read_bytes()
     except FileNotFoundError:
         return None
+
+
+def _settings(folder: Path, content: bytes | None) -> dict[str, Any]:
+    """Of a control file. Raises ``ValueError``."""
+    try:
+        found: Any = json.loads(content) if content else {}
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError(f"{folder / 'control.json'}: expected a JSON object, found something else")
+    return found
+
+
+def _put_back(folder: Path, content: bytes | None) -> None:
+    if content is None:
+        (folder / "control.json").unlink(missing_ok=True)
+    else:
+        _replace(folder, content)
 
 
 def _replace(folder: Path, content: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -35,7 +36,9 @@ def rank(folder: Path, name: str = "health.rank0.json", late: float = 0.0) -> It
         if not told or told[-1] != record:
             time.sleep(late)
             told.append(record)
-        (folder / name).write_text(json.dumps({"control": {"record": record}}))
+        beside = folder / f"{name}.new"
+        beside.write_text(json.dumps({"control": {"record": record}}))
+        beside.replace(folder / name)
 
     def run() -> None:
         while not over.wait(0.02):
@@ -99,6 +102,49 @@ def test_words_that_name_no_server_or_folder(words: list[str], told: str) -> Non
         folders_of(words, ["a", "c"])
 
 
+def test_a_folder_that_is_spelled_in_two_ways_is_one(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    words = [f"a={tmp_path}", f"b={tmp_path / 'x' / '..'}"]
+    with rank(tmp_path):
+        recordings = Recordings(folders_of(words, ["a", "b", "c"]))
+        for name in ("c", "a", "b"):
+            recordings.turn(name)
+            found = json.loads((tmp_path / "health.rank0.json").read_text())
+            assert found["control"]["record"] is (name != "c")
+        recordings.restore()
+    assert not (tmp_path / "control.json").exists()
+
+
+def test_a_name_with_two_folders_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="record: expected each name once, found 'a' twice"):
+        folders_of([f"a={tmp_path}", "a=."], ["a"])
+
+
+@pytest.mark.parametrize("content", [b"[1]", b"null", b"nope", b"\xff", b"[" * 100_000])
+def test_a_control_file_that_is_none_is_told_and_stays(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "control.json").write_bytes(content)
+    (tmp_path / "health.rank0.json").write_text('{"control": {"record": true}}')
+    recordings = Recordings({"a": tmp_path}, wait=0.2)
+    with pytest.raises(ValueError, match=r"control\.json: expected a JSON object"):
+        recordings.turn("a")
+    recordings.restore()
+    assert (tmp_path / "control.json").read_bytes() == content
+
+
+def test_a_folder_that_is_gone_keeps_no_other_from_being_restored(tmp_path: Path) -> None:
+    gone, other = tmp_path / "gone", tmp_path / "other"
+    for folder in (gone, other):
+        folder.mkdir()
+        (folder / "control.json").write_text('{"every": 3}')
+        (folder / "health.rank0.json").write_text('{"control": {"record": false}}')
+    recordings = Recordings({"a": gone, "b": other}, wait=0.2)
+    recordings.turn("c")
+    shutil.rmtree(gone)
+    with pytest.raises(FileNotFoundError):
+        recordings.restore()
+    assert (other / "control.json").read_text() == '{"every": 3}'
+
+
 def test_the_tap_itself_follows(tmp_path: Path) -> None:
     with double.installed() as hook_on:
         server = Server(tmp_path, attach(tmp_path, hook_on, {}))
@@ -136,3 +182,24 @@ def test_in_a_bench_one_server_records_in_every_other_turn(tmp_path: Path) -> No
     assert told[0] is True
     assert told[1:4] == [False, True, False]  # first round, second one in the other order
     assert not (tmp_path / "control.json").exists()
+
+
+def test_a_tap_that_no_longer_follows_leaves_what_was_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[str] = []
+
+    def turn(self: Recordings, name: str) -> None:
+        turns.append(name)
+        if len(turns) == 4:
+            raise ValueError("expected every rank recording")
+
+    monkeypatch.setattr(Recordings, "turn", turn)
+    with serve(Behaviour()) as url:
+        words = ("--rounds", "2", "--warm-up", "0", "--requests", "1", "--concurrency", "1")
+        named = (f"a={url}", f"b={url}", "--record", f"b={tmp_path}")
+        done = CliRunner().invoke(app, ["bench", "servers", *named, *words, "--json"])
+    assert done.exit_code == 2
+    found = json.loads(done.stdout)
+    assert (found["incomplete"], len(found["rounds"])) == (True, 1)
+    assert found["problem"] == "expected every rank recording"

@@ -149,7 +149,7 @@ def _measured(
             for one in rounds_of(plan, doors, progress, recordings.turn):
                 done.append(one)
                 _write(data_of(plan, doors, abouts, done, heading), out)
-        except ServerError as error:
+        except (ServerError, ValueError, OSError) as error:
             failure = error
         except KeyboardInterrupt as stopped:
             failure = stopped
