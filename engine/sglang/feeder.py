@@ -81,14 +81,21 @@ class Feeder:
             self._tap.counts.last_error = f"{type(error).__name__}: {error}"[:500]
 
     def _left(self) -> None:
-        """The last step before a pause: the server puts a step together with the next one, and there is none."""
+        """The last step before a pause: the server puts a step together with the next one, and there is none.
+
+        Sent when the server may put steps together again: the writer may keep us waiting.
+        """
+        waiting, steps = self._tap.unmade, list[Any]()
         with self._tap.making:
-            oldest = next(iter(tuple(self._tap.unmade)), None)
-            if oldest is not None and (oldest is self._seen or self._ending.is_set()):
-                self._pass_on()
-                self._tap.unmade.popleft()
-                self._send_arrived([oldest.made()])
-            self._seen = oldest
+            oldest, ending = next(iter(tuple(waiting)), None), self._ending.is_set()
+            lying = oldest is not None and oldest is self._seen
+            self._seen = None if lying else oldest
+            while waiting and (ending or lying):
+                steps.append(waiting.popleft().made())
+                lying = False
+            earlier = self._tap.ring.take(len(self._tap.ring)) if steps else []
+        if steps:
+            self._send_arrived([*earlier, *steps])
 
     def _pass_on(self) -> None:
         while steps := self._tap.ring.take(MOST):

@@ -82,14 +82,17 @@ def _begin(tap: Tap, given: Given) -> Verifying | None:
     spec_info = given["verify_input"] if "verify_input" in given else given["self"]
     batch, logits = given["batch"], given["logits_output"]
     tap.walk = tap.verifying = None
+    if capturing(batch.seq_lens):
+        return None
     tap.release()
     tap.make(None if batch.forward_mode.is_idle() else batch)
-    if batch.forward_mode.is_idle() or capturing(batch.seq_lens):
+    if batch.forward_mode.is_idle():
         return None
     wanted = tap.wanted
     tap.pace.step(len(batch.seq_lens), wanted)
     if not wanted:
         tap.counts.seen += 1
+        tap.forget()
         return None
     try:
         step = verified.begin(spec_info, batch, logits)
@@ -216,6 +219,7 @@ def _after_dflash_step(tap: Tap, batch: Any, result: Any, given: Given) -> None:
     if not tap.wanted or not tap.pending:
         tap.counts.unmatched += bool(tap.wanted)
         tap.counts.seen += 1
+        tap.forget()
         return
     step = verified.begin(tap.pending[-1].spec_info, batch, result.logits_output)
     verified.predict(step)

@@ -159,9 +159,20 @@ class Tap:
         if self.unmade and self.making.acquire(blocking=False):
             try:
                 while self.unmade:
-                    self.ring.put(self.unmade.popleft().made(batch))
+                    self._make_one(batch)
             finally:
                 self.making.release()
+
+    def _make_one(self, batch: Any) -> None:
+        try:
+            self.ring.put(self.unmade.popleft().made(batch))
+        except Exception as error:  # of this step: the verification that begins goes on
+            self._failed(error)
+
+    def forget(self) -> None:
+        """Let go of what was seen of a step that is not recorded: it is no other step's."""
+        self.pending.clear()
+        self.tree = self.tree_copies = None
 
     def finish(
         self, step: Verifying, tree: Tree, ending: Ending | None, hold: bool = False
@@ -180,6 +191,7 @@ class Tap:
             return
         if laid.layout is None:
             laid.read().mark()
+        step.logits = None  # the server's next forward may need the memory
         unmade = Unmade(number, laid, step, tree, ending, more)
         if hold:
             self.make()

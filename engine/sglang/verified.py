@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from engine.sglang.host import HostCopies
+from engine.sglang.host import HostCopies, NotCopied
 from engine.sglang.laid import Laid, host_lengths, rows_of
 from engine.sglang.raw import Ends, RawStep, Tree
 from engine.sglang.top2 import top2
@@ -104,7 +105,8 @@ def take_committed(step: Verifying, batch: Any) -> None:
     if step.moves_no_rows and table is not None and lengths:
         rows = batch.req_pool_indices
         own = rows if len(rows) == count else rows[:count]
-        step.copies.take_rows("committed_slots", table, max(lengths), own)
+        with suppress(NotCopied):  # larger than is taken: unknown
+            step.copies.take_rows("committed_slots", table, max(lengths), own)
 
 
 @dataclass(frozen=True)

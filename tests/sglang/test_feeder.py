@@ -177,3 +177,39 @@ def test_what_the_feeder_is_at_is_left_to_it(tap: Tap) -> None:
     assert not step.makers
     tap.make()
     assert len(step.makers) == len(tap.ring) == 1
+
+
+def test_while_the_writer_keeps_the_feeder_waiting_the_server_puts_steps_together(
+    tap: Tap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps that are not put together hold tensors of the server's."""
+    feeder = started(tap, tmp_path)
+    waits, over, send = threading.Event(), threading.Event(), feeder._send
+
+    def slow(message: Any) -> None:
+        if isinstance(message, list):
+            waits.set()
+            assert over.wait(PATIENCE)
+        send(message)
+
+    monkeypatch.setattr(feeder, "_send", slow)
+    lying: list[Any] = [Lying(number) for number in range(20)]
+    tap.unmade.append(lying[0])
+    assert waits.wait(PATIENCE)
+    for each in lying[1:]:
+        tap.make()
+        tap.unmade.append(each)
+    assert len(tap.unmade) == 1
+    over.set()
+    feeder.stop()
+    assert [step.step for step in open_trace(tmp_path)] == list(range(20))
+
+
+def test_at_the_end_all_that_lies_is_passed_on(tap: Tap, tmp_path: Path) -> None:
+    feeder = started(tap, tmp_path)
+    with tap.making:  # the feeder was at one when the next began
+        lying: list[Any] = [Lying(number) for number in range(3)]
+        tap.unmade.extend(lying)
+        feeder._ending.set()
+    feeder.stop()
+    assert [step.step for step in open_trace(tmp_path)] == [0, 1, 2]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +19,7 @@ import torch
 from engine.checks.trace_checker import TraceChecker
 from engine.sglang import host
 from engine.sglang.attach import attach
+from engine.sglang.control import Control
 from engine.sglang.handlers import HANDLERS
 from engine.sglang.tap import Tap
 from engine.step import VerifyStep
@@ -378,3 +381,95 @@ def test_a_commit_that_others_may_have_changed_is_unknown(
     (step,) = steps(server, 1)
     assert (step.commit.seq_lens, step.commit.kv) == (None, None)
     assert lists(step.outcome.emitted) == [[12, 30, 44]]
+
+
+def laid_out(spec: Any, batch: Any) -> None:
+    backend = double.TritonAttnBackend(batch.req_to_token_pool.req_to_token, 4)
+    backend.init_forward_metadata(forward_batch(spec, batch))
+
+
+def test_a_step_that_waits_to_be_put_together_keeps_no_logits(
+    serve: Callable[[], Server],
+) -> None:
+    server, spec, batch = serve(), worked.verify_input(), worked.batch()
+    laid_out(spec, batch)
+    logits = SimpleNamespace(next_token_logits=worked.logits_for(worked.PREDICTIONS))
+    kept = weakref.ref(logits.next_token_logits)
+    with server.tap.making:  # the feeder takes none meanwhile
+        spec.verify(batch, logits, None, 1)
+        del logits
+        gc.collect()
+        assert len(server.tap.unmade) == 1
+        assert kept() is None
+
+
+def test_what_was_seen_of_a_step_that_is_not_recorded_is_no_other_steps(
+    serve: Callable[[], Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recording is switched off between a step's tree and its verification, and on between those of another."""
+    server, other = serve(), worked.verify_input()
+    monkeypatch.setattr("engine.sglang.feeder.read_control", lambda folder: server.tap.control)
+    eagle_tree()
+    laid_out(other, worked.batch())
+    server.tap.control = Control(record=False)
+    verify(other, worked.batch())
+    assert not server.tap.pending
+    server.tap.control = Control()
+    spec = worked.verify_input()
+    spec.draft_token = ints(5, 12, 9, 30)  # below the root, the root again, then the second one
+    spec.retrieve_next_token = ints(1, 3, -1, -1)[None]
+    spec.custom_mask = worked.mask_of("111000 111100 111010 111101")
+    server.run_eager(spec, worked.batch())
+    (step,) = steps(server, 1)
+    assert step.requests[0].tree.parents.tolist() == [-1, 0, 0, 1]
+    assert not [f for f in TraceChecker().feed(step) if f.is_cause]
+
+
+def test_a_commit_that_is_too_large_is_unknown_and_costs_no_step(
+    serve: Callable[[], Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_rows = host.HostCopies.take_rows
+
+    def bounded(self: host.HostCopies, name: str, *more: Any) -> None:
+        if name == "committed_slots":
+            raise host.NotCopied(f"{name}: expected at most 8 bytes, found 16")
+        take_rows(self, name, *more)
+
+    monkeypatch.setattr(host.HostCopies, "take_rows", bounded)
+    server, batch = serve(), worked.batch()
+    server.pauses = True
+    for _ in range(2):
+        server.run_eager(worked.verify_input(), batch)
+        batch.out_cache_loc = ints(24, 25, 26, 27)
+    first, last = steps(server, 2)
+    assert (first.step, last.step, server.tap.counts.seen) == (0, 1, 2)
+    assert (first.commit.seq_lens.tolist(), first.commit.kv) == ([5], None)
+
+
+def test_a_step_that_cannot_be_put_together_costs_no_other(serve: Callable[[], Server]) -> None:
+    class Broken:
+        def made(self, batch: Any) -> Any:
+            raise RuntimeError("broken on purpose")
+
+    server = serve()
+    with server.tap.making:
+        server.tap.unmade.append(Broken())  # type: ignore[arg-type]
+    server.run_eager(worked.verify_input(), worked.batch())
+    (step,) = steps(server, 1)
+    assert (step.step, server.tap.counts.seen) == (0, 1)
+
+
+def test_nothing_is_launched_or_recorded_into_a_capture(
+    serve: Callable[[], Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, batch = serve(), worked.batch()
+    server.pauses = True
+    with server.tap.making:
+        server.run_eager(worked.verify_input(), batch)
+        (lying,) = server.tap.unmade
+    made: list[Any] = []
+    monkeypatch.setattr(type(lying), "made", lambda self, batch=None: made.append(batch))
+    monkeypatch.setattr("engine.sglang.handlers.capturing", lambda tensor: True)
+    batch.out_cache_loc = ints(24, 25, 26, 27)
+    server.run_eager(worked.verify_input(), batch)
+    assert batch not in made
