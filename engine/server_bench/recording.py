@@ -75,8 +75,6 @@ def folders_of(words: Sequence[str], names: Sequence[str]) -> dict[str, Path]:
             raise ValueError(
                 f"record: expected the folder that DDTREE_TRACE_DIR names, found {folder!r}"
             )
-        if name in folders:
-            raise ValueError(f"record: expected each name once, found {name!r} twice")
         folders[name] = Path(folder).resolve()  # one folder, however it is spelled
     return folders
 
