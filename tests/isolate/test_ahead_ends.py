@@ -101,17 +101,14 @@ def test_patience_counts_from_the_start(tmp_path: Path, monkeypatch: pytest.Monk
         began.append(time.monotonic())
 
     report = during("plain decoding", hold)
-    words: list[str] = []
     served = measure(tmp_path, matrix(budgets=(7, 16)), on)
     served.expect(list(served.matrix))
     slow, ready = served.matrix
     try:
-        result = served.measure(slow, lambda said, share: (words.append(said), report(said, share)))
+        result = served.measure(slow, report)
         assert time.monotonic() - began[0] < 3.0
         assert "not ready after " in (result.error or "")
         assert "not ready after 0 s" not in (result.error or "")
-        loading = [said for said in words if said.startswith("b7-k1-graphs: loading for ")]
-        assert loading or "not ready after " in (result.error or "")  # a slow machine is past it
         assert served.measure(ready, quiet).error is None
     finally:
         served.close()
