@@ -101,14 +101,18 @@ def test_patience_counts_from_the_start(tmp_path: Path, monkeypatch: pytest.Monk
         began.append(time.monotonic())
 
     report = during("plain decoding", hold)
+    words: list[str] = []
     served = measure(tmp_path, matrix(budgets=(7, 16)), on)
     served.expect(list(served.matrix))
     slow, ready = served.matrix
     try:
-        result = served.measure(slow, report)
+        result = served.measure(slow, lambda said, share: (words.append(said), report(said, share)))
         assert time.monotonic() - began[0] < 3.0
         assert "not ready after " in (result.error or "")
         assert "not ready after 0 s" not in (result.error or "")
+        loading = [said.split()[-2] for said in words if said.startswith("b7-k1-graphs: loading")]
+        assert loading
+        assert min(map(int, loading)) >= 4  # what it had loaded for before its turn
         assert served.measure(ready, quiet).error is None
     finally:
         served.close()
