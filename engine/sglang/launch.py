@@ -63,10 +63,14 @@ def _kind(argument: Any, address: int) -> tuple[Any, ...]:
 
 
 def _compiled(made: Any, count: int) -> _Compiled | None:
-    """None on the interpreter, and for a kernel that needs memory of its own."""
+    """None on the interpreter, for a kernel that needs memory of its own, and without NVIDIA's driver."""
     metadata = getattr(made, "metadata", None)
     scratch = ("global_scratch_size", "profile_scratch_size")
     if metadata is None or any(getattr(metadata, name, 0) for name in scratch):
+        return None
+    try:
+        driver()
+    except OSError:
         return None
     total = count + SCRATCH
     values = (ctypes.c_int64 * total)()

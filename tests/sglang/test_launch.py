@@ -104,6 +104,20 @@ def test_what_the_driver_cannot_be_given_stays_with_triton(launched: list[Any]) 
     assert not launched
 
 
+def test_without_the_driver_triton_launches(
+    launched: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none() -> None:
+        raise OSError("libcuda.so.1: cannot open shared object file")
+
+    monkeypatch.setattr(launch, "driver", none)
+    kernel = Jitted()
+    run = Launch(lambda: kernel)
+    for _ in range(3):
+        run((1,), (aligned(8), 32), 4)
+    assert len(kernel.calls) == 3
+
+
 def test_a_refusal_of_the_driver_is_an_error(launched: list[Any]) -> None:
     kernel = Jitted()
     run = Launch(lambda: kernel)
