@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -203,3 +206,20 @@ def test_a_tap_that_no_longer_follows_leaves_what_was_complete(
     found = json.loads(done.stdout)
     assert (found["incomplete"], len(found["rounds"])) == (True, 1)
     assert found["problem"] == "expected every rank recording"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_end_from_outside_puts_the_control_file_back(tmp_path: Path, number: int) -> None:
+    with rank(tmp_path) as told, serve(Behaviour(delay=0.2)) as url:
+        words = ["bench", "servers", f"a={url}", f"b={url}", "--record", f"b={tmp_path}"]
+        command = [sys.executable, "-c", "from workbench.cli import main; main()", *words]
+        bench = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        end = time.monotonic() + 60
+        while False not in told and time.monotonic() < end:
+            time.sleep(0.05)
+        assert (tmp_path / "control.json").exists()
+        bench.send_signal(number)
+        _, said = bench.communicate(timeout=30)
+        assert bench.returncode == 130, said
+        assert b"Traceback" not in said
+        assert not (tmp_path / "control.json").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -102,6 +103,7 @@ def servers(
         command = shlex.join(["ddtree", *sys.argv[1:]])
         heading = Heading(title or Heading.title, note, command)
         recordings = Recordings(folders_of(record or (), [door.name for door in doors]))
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # its control files are put back
         try:
             data, failure = _measured(plan, doors, heading, patience, out, recordings)
         finally:
