@@ -164,9 +164,8 @@ class Follower:
                 key = (finding.check, finding.diagnosis, finding.verdict)
                 held = self._causes.get(key)
                 first, last, count = finding, finding, 1
-                if (
-                    held is not None
-                ):  # files are read one after the other, and each has its own steps
+                if held is not None:
+                    # Files are read one after the other, and each has steps of its own.
                     first = min(held.first, finding, key=_step)
                     last = max(finding, held.last, key=_step)
                     count = held.count + 1

@@ -26,9 +26,7 @@ class Control:
     record: bool = True
     first: int | None = None  # record only the first so many
     every: int = 1  # then only each so manyth
-    alternate: int = (
-        0  # record so many, rest for as many, and so on: what recording costs; 0: no rest
-    )
+    alternate: int = 0  # record so many, then rest for as many, to see what it costs; 0: no rest
     check: bool = False  # run the checks as steps are written, and count what they find
     only_failures: bool = False  # write a step only if a check finds a fault in it
     fingerprints: bool = False  # of KV rows, in every layer, around the move

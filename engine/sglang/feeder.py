@@ -27,6 +27,7 @@ from engine.sglang.wire import send
 from engine.sglang.writer import Opening
 
 PAUSE = 0.04  # seconds between two looks
+LYING = 1.0  # seconds after which a step is taken that the server has not put together: slow ones come before that
 PERIOD = 1.0  # seconds between two reports
 MOST = 128  # steps of one message
 PIPE_BYTES = 1 << 20
@@ -44,6 +45,7 @@ class Feeder:
         self._thread = threading.Thread(target=self._run, name="ddtree-tap", daemon=True)
         self._writer: subprocess.Popen[bytes] | None = None
         self._seen: Any = None  # the oldest step that was not put together at the last look
+        self._since = 0.0  # when it was first seen
         self._lost: str | None = None  # why nothing is written any more
 
     def start(self) -> None:
@@ -85,15 +87,18 @@ class Feeder:
 
         Sent when the server may put steps together again: the writer may keep us waiting.
         """
-        waiting, steps = self._tap.unmade, list[Any]()
+        waiting, steps, now = self._tap.unmade, list[Any](), time.monotonic()
         with self._tap.making:
             oldest, ending = next(iter(tuple(waiting)), None), self._ending.is_set()
-            lying = oldest is not None and oldest is self._seen
-            self._seen = None if lying else oldest
+            if oldest is not self._seen:
+                self._seen, self._since = oldest, now
+            lying = oldest is not None and now - self._since >= LYING
             while waiting and (ending or lying):
                 steps.append(waiting.popleft().made())
                 lying = False
             earlier = self._tap.ring.take(len(self._tap.ring)) if steps else []
+            if steps:
+                self._seen = None
         if steps:
             self._send_arrived([*earlier, *steps])
 

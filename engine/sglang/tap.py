@@ -74,9 +74,7 @@ class Tap:
     verifying: Verifying | None = None
     walk: HostCopies | None = None  # of the step's acceptance before stops cut it
     held: RawStep | None = None  # waits for the move of its KV rows
-    unmade: deque[Unmade] = field(
-        default_factory=deque
-    )  # wait to be put together; in order, one as a rule
+    unmade: deque[Unmade] = field(default_factory=deque)  # to be put together, in order
     making: threading.Lock = field(default_factory=threading.Lock)  # of who puts steps together
     pace: Pace = field(default_factory=Pace)
     walks: bool = False  # the last step's acceptance was seen before stops cut it

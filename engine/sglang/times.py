@@ -27,9 +27,7 @@ EVERY = 100  # steps between two files
 KEPT = 2000  # steps that a median is of
 DFLASH = "sglang.srt.speculative.dflash_worker.DFlashWorker"
 STEP = f"{DFLASH}.forward_batch_generation"
-APPEND = (
-    f"{DFLASH}._append_target_hidden_to_draft_kv"  # called twice a step, with work for one of them
-)
+APPEND = f"{DFLASH}._append_target_hidden_to_draft_kv"  # called twice a step, once with work
 VERIFY = "engine.sglang.ddtree.verify"
 STAGES = {
     "draft": f"{DFLASH}._prepare_for_speculative_decoding",

@@ -27,9 +27,7 @@ class Verifying:
     facts: dict[str, Any]  # of the RawStep, as far as they are known before
     best: torch.Tensor | None = None  # of :func:`top2`
     moves_no_rows: bool = False  # a commit changes the request table alone: pages of one token
-    awaits_commit: bool = (
-        False  # lengths and slots are still to be taken, where the server waits anyway
-    )
+    awaits_commit: bool = False  # lengths and slots are taken when the next step begins
     copies: HostCopies = field(default_factory=HostCopies)
 
 

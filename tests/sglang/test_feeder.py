@@ -169,6 +169,19 @@ def test_while_steps_come_the_server_puts_them_together_in_order(tap: Tap, tmp_p
     assert sum(each == ["MainThread"] for each in makers) > 40
 
 
+def test_a_slow_server_puts_its_own_steps_together(tap: Tap, tmp_path: Path) -> None:
+    """What a step committed is known only to whom the next one is: the feeder does not come before a slow one."""
+    feeder = started(tap, tmp_path)
+    lying: list[Any] = [Lying(number) for number in range(4)]
+    for each in lying:
+        tap.make()
+        tap.unmade.append(each)
+        time.sleep(0.4)
+    assert [each.makers for each in lying] == [["MainThread"]] * 3 + [[]]
+    feeder.stop()
+    assert lying[-1].makers == ["ddtree-tap"]
+
+
 def test_what_the_feeder_is_at_is_left_to_it(tap: Tap) -> None:
     step: Any = Lying(0)
     tap.unmade.append(step)
