@@ -61,6 +61,12 @@ def test_clean_and_as_json(tmp_path: Path) -> None:
     assert list((tmp_path / "lab" / "traces").iterdir()) == []
 
 
+def test_the_last_words_of_a_server_stand_on_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "plain: ended with status 1 while it loaded; plain.log ends:\nNo module named sglang"
+    monkeypatch.setattr("workbench.isolate_words.lines_of", lambda *given: [said])
+    assert said.replace("\n", " ") in isolate("--resume", LAB).stdout.splitlines()
+
+
 def test_stopped_then_resumed_then_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

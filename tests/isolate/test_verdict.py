@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import pytest
@@ -93,6 +94,17 @@ def test_a_small_matrix_with_one_right_cell_blames_what_tells_it_apart(
     assert (verdict.condition, verdict.factors) == ("q_len ≠ block size 8", (B,))
     assert {pair.other.budget for pair in verdict.proof} == {7}
     assert "whatever" not in verdict.sentence
+
+
+@pytest.mark.parametrize(("share", "everywhere"), [(0.55, False), (0.6, False), (0.8, True)])
+def test_what_half_of_the_cells_show_is_not_called_everywhere(
+    share: float, everywhere: bool
+) -> None:
+    """Broken here and there, as noise is; what holds in every cell shows in most of them."""
+    cells = list(MATRIX)
+    shown = set(random.Random(3).sample(cells, round(share * len(cells))))
+    found = [measured(c, Outcome.SLOW if c in shown else Outcome.CLEAN) for c in cells]
+    assert ("whatever is varied" in judge(EXPERIMENT, found).sentence) == everywhere
 
 
 def test_a_slow_experiment_is_not_told_of_right_texts() -> None:
