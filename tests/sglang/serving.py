@@ -12,6 +12,7 @@ import torch
 from engine.sglang.tap import Tap
 from tests.sglang import server_double as double
 from tests.sglang import worked
+from tests.sglang.worked import ints
 
 
 class Server:
@@ -91,4 +92,18 @@ def replay(backend: Any, buffers: Any, spec: Any, captured: int) -> None:
         double.Mode("verify"),
         spec,
         seq_lens_cpu=lens.clone(),
+    )
+
+
+def eagle_tree() -> None:
+    """Top-k 2: candidates 0 and 1 below the root, 2 … below candidate 1."""
+    import sglang.srt.speculative.eagle_utils as utils
+
+    parents = ints(-1, 1, 0)[None]
+    utils.build_tree_kernel_efficient(
+        bonus_tokens=ints(5),
+        parent_list=parents,
+        top_scores_index=ints(0, 1, 2)[None],
+        draft_tokens=ints(9, 12, 30)[None],
+        topk=2,
     )

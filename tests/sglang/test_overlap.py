@@ -16,8 +16,8 @@ from engine.sglang.control import Control
 from engine.sglang.tap import Tap
 from tests.sglang import overlap_double as double
 from tests.sglang import server_double, worked
+from tests.sglang.recorded import lists, steps, stop
 from tests.sglang.serving import Server, forward_batch, padded_buffers
-from tests.sglang.test_tap import lists, steps, stop
 
 Serve = Callable[..., Server]
 

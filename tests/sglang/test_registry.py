@@ -14,8 +14,8 @@ import pytest
 from engine.sglang import plugin
 from tests.sglang import server_double as double
 from tests.sglang import worked
+from tests.sglang.recorded import steps
 from tests.sglang.serving import Server
-from tests.sglang.test_tap import steps
 from tests.sglang_wheels import REGISTRY, sglang_folder
 
 NAME = "sglang.srt.plugins.hook_registry"
