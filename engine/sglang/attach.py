@@ -40,6 +40,8 @@ def attach(
     for target, parameters in found.found:
         if target.path not in originals:
             originals[target.path] = resolve(target.path)
+            if not HANDLERS[target.handler].counts:
+                tap.lift.note(target.path)
             hook = tap.around(HANDLERS[target.handler], parameters, target.handler)
             hook_on(target.path, hook)
 
@@ -53,6 +55,7 @@ def attach(
         except Exception as error:
             _not_started(folder, f"{type(error).__name__}: {error}", about)
             raise
+        tap.lift.settle()
         tap.start = None
         warm(scheduler)
 

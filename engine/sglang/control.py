@@ -26,7 +26,7 @@ class Control:
     record: bool = True
     first: int | None = None  # record only the first so many
     every: int = 1  # then only each so manyth
-    alternate: int = 0  # record so many, then rest for as many, to see what it costs; 0: no rest
+    alternate: int = 0  # record so many, rest for as many, stay away for as many, to see what it costs; 0: record all
     check: bool = False  # run the checks as steps are written, and count what they find
     only_failures: bool = False  # write a step only if a check finds a fault in it
     fingerprints: bool = False  # of KV rows, in every layer, around the move
@@ -40,8 +40,14 @@ class Control:
     def wants(self, number: int) -> bool:
         """Whether a verification is recorded."""
         within = self.first is None or number < self.first
-        rests = bool(self.alternate) and number // self.alternate % 2 == 1
-        return self.record and within and not rests and number % self.every == 0
+        return self.record and within and self._turn(number) == 0 and number % self.every == 0
+
+    def away(self, number: int) -> bool:
+        """Whether a verification passes without hooks."""
+        return self._turn(number) == 2
+
+    def _turn(self, number: int) -> int:
+        return number // self.alternate % 3 if self.alternate else 0
 
 
 def read_control(folder: Path) -> Control:

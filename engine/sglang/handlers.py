@@ -88,9 +88,7 @@ def _begin(tap: Tap, given: Given) -> Verifying | None:
     tap.make(None if batch.forward_mode.is_idle() else batch)
     if batch.forward_mode.is_idle():
         return None
-    wanted = tap.wanted
-    tap.pace.step(len(batch.seq_lens), wanted)
-    if not wanted:
+    if not tap.turn(len(batch.seq_lens)):
         tap.counts.seen += 1
         tap.forget()
         return None
@@ -210,7 +208,10 @@ def _before_dflash_step(tap: Tap, given: Given) -> Any:
     batch = given["batch"] if "batch" in given else given["model_worker_batch"]
     mode = batch.forward_mode
     tap.make()
-    return None if mode.is_idle() or mode.is_extend() else batch
+    if mode.is_idle() or mode.is_extend():
+        return None
+    tap.turn(len(batch.seq_lens))
+    return batch
 
 
 def _after_dflash_step(tap: Tap, batch: Any, result: Any, given: Given) -> None:
@@ -275,7 +276,7 @@ def _tree_walk(tap: Tap, held: Any, result: Any, given: Given) -> None:
 
 
 HANDLERS = {
-    "start": Handler(after=_start),
+    "start": Handler(after=_start, always=True),
     "eager": Handler(after=_eager),
     "replay": Handler(after=_replay),
     "out_graph": Handler(after=_out_graph),
@@ -286,7 +287,7 @@ HANDLERS = {
     "sample": Handler(_begin, _after_sample, counts=True),
     "dflash_verify": Handler(_begin, _after_dflash, counts=True),
     "dflash_step": Handler(_before_dflash_step, _after_dflash_step, counts=True),
-    "move": Handler(_before_move, _after_move),
+    "move": Handler(_before_move, _after_move, always=True),
     "outside": Handler(_begin, _after_outside, counts=True),
     "greedy_walk": Handler(after=_greedy_walk),
     "ngram_walk": Handler(before=_ngram_walk),

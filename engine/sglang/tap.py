@@ -16,6 +16,7 @@ from typing import Any
 from engine.sglang.control import Control
 from engine.sglang.host import HostCopies, NotCopied
 from engine.sglang.laid import Laid
+from engine.sglang.lift import Lift
 from engine.sglang.pace import Pace
 from engine.sglang.raw import RawStep, Tree
 from engine.sglang.ring import Ring
@@ -34,6 +35,7 @@ class Handler:
     before: Before | None = None
     after: After | None = None
     counts: bool = False  # steps, also those that are not recorded
+    always: bool = False  # also when the next verification is not to be recorded
 
 
 @dataclass
@@ -77,23 +79,33 @@ class Tap:
     unmade: deque[Unmade] = field(default_factory=deque)  # to be put together, in order
     making: threading.Lock = field(default_factory=threading.Lock)  # of who puts steps together
     pace: Pace = field(default_factory=Pace)
+    lift: Lift = field(default_factory=Lift)
     walks: bool = False  # the last step's acceptance was seen before stops cut it
 
     @property
     def wanted(self) -> bool:
         """Whether the next verification is to be recorded."""
-        return self.start is None and self.control.wants(self.counts.seen)
+        ready = self.start is None and not self.lift.lifted
+        return ready and self.control.wants(self.counts.seen)
+
+    def turn(self, requests: int) -> bool:
+        """A verification begins: whether it is recorded. Hooks step aside for the next one, or come back for it."""
+        wanted, lift, number = self.wanted, self.lift, self.counts.seen
+        self.pace.step(requests, "recorded" if wanted else "away" if lift.lifted else "resting")
+        lift.set(not wanted and self.control.away(number + 1))
+        return wanted
 
     def around(
         self, handler: Handler, names: tuple[str, ...], label: str = "hook"
     ) -> Callable[..., Any]:
         """The hook; ``names``: parameters of the watched function in order. ``label``: its time is counted under."""
 
-        before, after, counts = handler.before, handler.after, handler.counts
+        before, after = handler.before, handler.after
+        always = handler.always or handler.counts
         clock, spent = time.perf_counter, self.spent.setdefault(label, Spent())
 
         def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            if not counts and self.start is None and not self.control.record:
+            if not always and not self.wanted:
                 return original(*args, **kwargs)
             begun, held = clock(), None
             try:
