@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from engine.sglang.moved import committed
 from engine.sglang.raw import RawStep
@@ -59,8 +60,20 @@ def _best(step: RawStep) -> tuple[Int64, Float64] | None:
     found = step.array("top2")
     if found is None:
         return None
-    tokens, bits = found[:, :2], np.ascontiguousarray(found[:, 2:])
-    return tokens.astype(np.int64), bits.view(np.float32).astype(np.float64)
+    return best_of_parts(found)
+
+
+def best_of_parts(parts: NDArray[np.int32]) -> tuple[Int64, Float64]:
+    """Tokens and logits [rows, 2] of the two best of each row, of what :func:`engine.sglang.top2.top2` found."""
+    rows = len(parts)
+    tokens = parts[:, :, :2].reshape(rows, -1).astype(np.int64)
+    bits = np.ascontiguousarray(parts[:, :, 2:])
+    logits = bits.view(np.float32).reshape(rows, -1).astype(np.float64)
+    if parts.shape[1] > 1:
+        numbers = ~np.isnan(logits)  # NaN is largest, then what is larger, then the lower token
+        order = np.lexsort((tokens, -np.where(numbers, logits, 0.0), numbers))[:, :2]
+        tokens, logits = (np.take_along_axis(each, order, 1) for each in (tokens, logits))
+    return tokens, logits
 
 
 def _bonus(step: RawStep, paths: Int64 | None, lengths: Int64 | None) -> Int64 | None:

@@ -10,9 +10,9 @@ from tests.sglang.worked import MASK, ints, mask_of
 
 
 def best_two(*tokens: int) -> torch.Tensor:
-    """As ``top2`` gives them: the token before each one second, logits 2 and 1."""
+    """As ``top2`` gives them in one part: the token before each one second, logits 2 and 1."""
     bits = torch.tensor([2.0, 1.0]).view(torch.int32).tolist()
-    return torch.tensor([[token, token + 1, *bits] for token in tokens], dtype=torch.int32)
+    return torch.tensor([[token, token + 1, *bits] for token in tokens], dtype=torch.int32)[:, None]
 
 
 def worked_raw(

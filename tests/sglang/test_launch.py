@@ -129,10 +129,12 @@ def test_a_refusal_of_the_driver_is_an_error(launched: list[Any]) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("vocab", [64, 1000, 49152, 49153])
 def test_later_calls_find_what_the_first_one_does(vocab: int) -> None:
+    from engine.sglang.outcome import best_of_parts
     from engine.sglang.top2 import top2, top2_torch
 
     for seed in range(4):
         generator = torch.Generator().manual_seed(seed)
         for rows in (1, 7, 128):
             logits = torch.randn(rows, vocab, generator=generator).bfloat16().cuda()
-            assert torch.equal(top2(logits), top2_torch(logits))
+            found, wanted = (best_of_parts(way(logits).cpu().numpy()) for way in (top2, top2_torch))
+            assert all((a == b).all() for a, b in zip(found, wanted, strict=True))

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.sglang.outcome import best_of_parts
 from engine.sglang.top2 import BLOCK, top2, top2_torch
 
 DEVICES = [
@@ -27,9 +28,8 @@ def sorted_two(row: list[float]) -> list[float]:
 
 
 def told(found: torch.Tensor) -> list[list[float]]:
-    cells = found.cpu().numpy()
-    values = np.ascontiguousarray(cells[:, 2:]).view(np.float32)
-    return [[*map(float, own), *map(float, v)] for own, v in zip(cells[:, :2], values, strict=True)]
+    tokens, logits = best_of_parts(found.cpu().numpy())
+    return [[*map(float, own), *map(float, v)] for own, v in zip(tokens, logits, strict=True)]
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -65,31 +65,54 @@ def kernel_rows(logits: torch.Tensor, block: int) -> torch.Tensor:
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     rows = logits.to(device)
-    found = torch.empty(len(rows), 4, dtype=torch.int32, device=device)
-    triton.jit(top2_rows)[(len(rows),)](rows, found, rows.stride(0), rows.shape[1], block)
+    parts = -(-rows.shape[1] // block)
+    found = torch.empty(len(rows), parts, 4, dtype=torch.int32, device=device)
+    triton.jit(top2_rows)[(len(rows), parts)](rows, found, rows.stride(0), rows.shape[1], block)
     return found.cpu()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("vocab", [2, 15, 16, 17, 50, 64])
-def test_the_kernel_equals_its_twin(dtype: torch.dtype, vocab: int) -> None:
+def test_the_kernel_equals_its_twin_and_a_sort(dtype: torch.dtype, vocab: int) -> None:
+    """Some parts have one column, in some all are equal, in some the row's two best lie together."""
     generator = torch.Generator().manual_seed(vocab)
     logits = torch.randint(-4, 4, (6, vocab), generator=generator).to(dtype)
-    assert torch.equal(kernel_rows(logits, 16), top2_torch(logits))
+    logits[1] = 0.0
+    logits[2, :2] = 9.0
+    logits[3, 0] = logits[3, -1] = 9.0
+    logits[4] = -torch.inf
+    found = told(kernel_rows(logits, 16))
+    assert found == told(top2_torch(logits)) == [sorted_two(row) for row in logits.tolist()]
 
 
 def test_the_kernel_on_nan_and_strided_rows() -> None:
     wide = torch.randn(4, 70, generator=torch.Generator().manual_seed(1))
     rows = wide[:, :33]
-    assert torch.equal(kernel_rows(rows, 16), top2_torch(rows.contiguous()))
+    assert told(kernel_rows(rows, 16)) == told(top2_torch(rows.contiguous()))
     broken = rows.clone()
     broken[2, 20], broken[2, 31] = torch.nan, torch.nan
+    broken[1, 32], broken[0, 3], broken[0, 30] = torch.nan, torch.inf, torch.nan
     found = told(kernel_rows(broken, 16))
-    assert found[2][0] == 20
-    assert np.isnan(found[2][2])
+    assert [row[0] for row in found[:3]] == [30, 32, 20]
+    assert np.isnan([row[2] for row in found[:3]]).all()
+
+
+@given(st.integers(2, 90), st.integers(1, 90), st.integers(0, 99))
+def test_parts_put_together_are_a_sort(vocab: int, block: int, seed: int) -> None:
+    drawn = torch.randint(-3, 3, (3, vocab), generator=torch.Generator().manual_seed(seed)).float()
+    parts = []
+    for begin in range(0, vocab, block):
+        own = torch.full((3, max(block, 2)), -torch.inf)
+        own[:, : len(drawn[0, begin : begin + block])] = drawn[:, begin : begin + block]
+        part = top2_torch(own)
+        part[:, :, :2] += begin
+        if len(drawn[0, begin : begin + block]) == 1:
+            part[:, :, 1] = 2**31 - 1
+        parts.append(part)
+    assert told(torch.cat(parts, 1)) == [sorted_two(row) for row in drawn.tolist()]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_a_vocabulary_of_many_blocks() -> None:
     logits = torch.randn(17, 9 * BLOCK + 5, device="cuda").bfloat16()
-    assert torch.equal(top2(logits).cpu(), top2_torch(logits).cpu())
+    assert told(top2(logits)) == told(top2_torch(logits))
