@@ -29,7 +29,7 @@ from engine.sglang.writer import Opening
 PAUSE = 0.04  # seconds between two looks
 LYING = 1.0  # seconds after which a step is taken that the server has not put together: slow ones come before that
 PERIOD = 1.0  # seconds between two reports
-MOST = 128  # steps of one message
+MOST = 128  # steps that are sent together
 PIPE_BYTES = 1 << 20
 LOST = "stopped: the writer's process has ended"
 
@@ -74,7 +74,7 @@ class Feeder:
         self._close()
 
     def _look(self) -> None:
-        """Pass on everything that waits, in messages of bounded size. Whatever fails is told; the thread goes on."""
+        """Pass on everything that waits, so many at a time. Whatever fails is told; the thread goes on."""
         try:
             self._pass_on()
             self._left()
@@ -109,7 +109,7 @@ class Feeder:
     def _send_arrived(self, steps: list[Any]) -> None:
         arrived = [step for step in steps if self._arrived(step)]
         if arrived:
-            self._send(arrived)
+            self._send(*arrived)
 
     def _arrived(self, step: Any) -> bool:
         try:
@@ -120,11 +120,11 @@ class Feeder:
             return False
         return True
 
-    def _send(self, message: Any) -> None:
+    def _send(self, *messages: Any) -> None:
         if self._lost is not None or self._writer is None or self._writer.stdin is None:
             return
         try:
-            send(self._writer.stdin.fileno(), message)
+            send(self._writer.stdin.fileno(), *messages)
         except OSError as error:
             self._lost = f"{LOST} ({type(error).__name__}, exit status {self._writer.poll()})"
             self._close()

@@ -32,21 +32,20 @@ def _is_verify(mode: Any, spec_info: Any) -> bool:
 
 def _eager(tap: Tap, held: Any, result: Any, given: Given) -> None:
     batch = given["forward_batch"]
-    verifying = tap.wanted and _is_verify(batch.forward_mode, batch.spec_info)
-    if verifying and not capturing(batch.seq_lens):
+    if _is_verify(batch.forward_mode, batch.spec_info) and not capturing(batch.seq_lens):
         tap.add_laid(lay_eager(given["self"], batch))
 
 
 def _replay(tap: Tap, held: Any, result: Any, given: Given) -> None:
     spec_info, lens = given["spec_info"], given["seq_lens"]
-    if tap.wanted and _is_verify(given["forward_mode"], spec_info) and not capturing(lens):
+    if _is_verify(given["forward_mode"], spec_info) and not capturing(lens):
         count = len(given["req_pool_indices"])
         tap.add_laid(lay_replay(given["self"], spec_info, count, lens, given["seq_lens_cpu"]))
 
 
 def _out_graph(tap: Tap, held: Any, result: Any, given: Given) -> None:
     batch = given["forward_batch"]
-    if given.get("in_capture") or not tap.wanted or capturing(batch.seq_lens):
+    if given.get("in_capture") or capturing(batch.seq_lens):
         return
     if _is_verify(batch.forward_mode, batch.spec_info):
         lens, host = batch.seq_lens, batch.seq_lens_cpu
@@ -65,7 +64,7 @@ def _padding(tap: Tap, held: Any, result: Any, given: Given) -> None:
 
 
 def _eagle_tree(tap: Tap, held: Any, result: Any, given: Given) -> None:
-    if tap.wanted and not capturing(given["top_scores_index"]):
+    if not capturing(given["top_scores_index"]):
         copies = HostCopies()
         copies.take("parent_list", given["parent_list"])
         copies.take("selected", given["top_scores_index"])
@@ -74,8 +73,7 @@ def _eagle_tree(tap: Tap, held: Any, result: Any, given: Given) -> None:
 
 
 def _ngram_tree(tap: Tap, held: Any, result: Any, given: Given) -> None:
-    if tap.wanted:
-        tap.tree, tap.tree_copies = Tree("ngram", mask=result[1]), None
+    tap.tree, tap.tree_copies = Tree("ngram", mask=result[1]), None
 
 
 def _begin(tap: Tap, given: Given) -> Verifying | None:
@@ -94,7 +92,7 @@ def _begin(tap: Tap, given: Given) -> Verifying | None:
         return None
     try:
         step = verified.begin(spec_info, batch, logits)
-        laid = tap.laid_of(spec_info)
+        step.laid = laid = tap.laid_of(spec_info)
         if laid is not None:
             step.copies.join(laid.read())
             laid.copies = HostCopies()
@@ -116,7 +114,7 @@ def _end(step: Verifying, tap: Tap) -> bool:
     Raises :class:`NotCopied` where inputs waited for an acceptance that did not come: they may have changed since.
     """
     if tap.walk is not None:
-        step.copies.join(tap.walk)
+        step.walk = tap.walk
         tap.walks = True
         return True
     if tap.walks:
@@ -231,7 +229,7 @@ def _after_dflash_step(tap: Tap, batch: Any, result: Any, given: Given) -> None:
 
 
 def _keep_walk(tap: Tap, predict: Any, index: Any, correct: Any, bonus: Any = None) -> None:
-    if not tap.wanted or capturing(correct):
+    if capturing(correct):
         return
     walk = HostCopies()
     walk.take("predict", predict)

@@ -72,7 +72,7 @@ def best_of_parts(parts: NDArray[np.int32]) -> tuple[Int64, Float64]:
     if parts.shape[1] > 1:
         numbers = ~np.isnan(logits)  # NaN is largest, then what is larger, then the lower token
         order = np.lexsort((tokens, -np.where(numbers, logits, 0.0), numbers))[:, :2]
-        tokens, logits = (np.take_along_axis(each, order, 1) for each in (tokens, logits))
+        return np.take_along_axis(tokens, order, 1), np.take_along_axis(logits, order, 1)
     return tokens, logits
 
 

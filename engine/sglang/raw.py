@@ -75,11 +75,17 @@ class RawStep:
     ends: Ends | None
     packs: list[Packed]
     arriving: list[Any] = field(default_factory=list)  # copies under way, each with an ``event``
+    message: list[Any] | None = field(default=None, compare=False)  # itself, ready to be sent
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what belongs to this process."""
+        return self.__dict__ | {"arriving": [], "message": None}
 
     def wait(self) -> None:
         """Block until every array has arrived; what was kept for that is let go."""
         for copy in self.arriving:
-            copy.event.synchronize()
+            if not copy.event.query():  # waiting lets go of the interpreter, and has to win it back
+                copy.event.synchronize()
         self.arriving.clear()
 
     @property

@@ -21,6 +21,7 @@ from engine.sglang.pace import Pace
 from engine.sglang.raw import RawStep, Tree
 from engine.sglang.ring import Ring
 from engine.sglang.verified import Ending, Unmade, Verifying
+from engine.sglang.wire import message_of
 
 PENDING = 4  # layouts that may wait for their verification: a drafter's blocks are among them
 
@@ -107,17 +108,17 @@ class Tap:
         def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             if not always and not self.wanted:
                 return original(*args, **kwargs)
-            begun, held = clock(), None
-            try:
-                bound = dict(zip(names, args))  # noqa: B905
-                if kwargs:
-                    bound.update(kwargs)
-                if before is not None:
+            held, bound = None, dict(zip(names, args))  # noqa: B905
+            if kwargs:
+                bound.update(kwargs)
+            if before is not None:
+                begun = clock()
+                try:
                     held = before(self, bound)
-            except Exception as error:
-                self._failed(error)
-                return original(*args, **kwargs)
-            spent.before += clock() - begun
+                except Exception as error:
+                    self._failed(error)
+                    return original(*args, **kwargs)
+                spent.before += clock() - begun
             result = original(*args, **kwargs)
             if after is not None:
                 begun = clock()
@@ -159,7 +160,7 @@ class Tap:
         """Hand over the step that waited for a move."""
         held, self.held = self.held, None
         if held is not None:
-            self.ring.put(held)
+            self._put(held)
 
     def make(self, batch: Any = None) -> None:
         """Put together what is still to be and hand it over; called where the server is about to wait anyway.
@@ -175,7 +176,15 @@ class Tap:
 
     def _make_one(self, batch: Any) -> None:
         try:
-            self.ring.put(self.unmade.popleft().made(batch))
+            self._put(self.unmade.popleft().made(batch))
+        except Exception as error:  # of this step: the verification that begins goes on
+            self._failed(error)
+
+    def _put(self, step: RawStep) -> None:
+        """Hand over, with its message: made here, where the server waits soon, not where it would wait for that."""
+        try:
+            step.message = message_of(step)
+            self.ring.put(step)
         except Exception as error:  # of this step: the verification that begins goes on
             self._failed(error)
 
@@ -188,9 +197,11 @@ class Tap:
         self, step: Verifying, tree: Tree, ending: Ending | None, hold: bool = False
     ) -> None:
         """Leave a step to be put together, or hold it for its move; counts it."""
-        self.release()
+        if self.held is not None:
+            self.release()
         number, self.counts.seen = self.counts.seen, self.counts.seen + 1
-        more, laid = self.tree_copies or HostCopies(), self.take_laid(step.spec_info)
+        more, laid = self.tree_copies, step.laid or self.take_laid(step.spec_info)
+        self.pending.clear()
         self.tree = self.tree_copies = self.verifying = self.walk = None
         if laid is None:
             self.counts.unmatched += 1

@@ -28,6 +28,8 @@ class Verifying:
     best: torch.Tensor | None = None  # of :func:`top2`
     moves_no_rows: bool = False  # a commit changes the request table alone: pages of one token
     awaits_commit: bool = False  # lengths and slots are taken when the next step begins
+    laid: Laid | None = None  # read by then; None: not found yet
+    walk: HostCopies | None = None  # its acceptance before stops cut it, where a hook saw that
     copies: HostCopies = field(default_factory=HostCopies)
 
 
@@ -112,18 +114,20 @@ class Ending:
     """What requests had emitted and whether they had finished, right after a verification that emits by itself."""
 
     requests: tuple[Any, ...]
-    emitted: tuple[Any, ...]  # tokens of each
-    lengths: tuple[int, ...]  # of all that each has emitted
-    finished: tuple[Any, ...]
+    emitted: list[Any]  # tokens of each
+    lengths: list[int]  # of all that each has emitted
+    finished: list[Any]
 
     @classmethod
     def of(cls, step: Verifying) -> Ending:
         """From the requests' own lists, which grow with the next step."""
-        requests = tuple(step.batch.reqs)
-        pairs = zip(requests, step.outputs_before, strict=True)
-        emitted = tuple(request.output_ids[before:] for request, before in pairs)
-        lengths = tuple(len(request.output_ids) for request in requests)
-        return cls(requests, emitted, lengths, tuple(request.finished() for request in requests))
+        requests, emitted, lengths, finished = tuple(step.batch.reqs), [], [], []
+        for request, before in zip(requests, step.outputs_before, strict=True):
+            outputs = request.output_ids
+            emitted.append(outputs[before:])
+            lengths.append(len(outputs))
+            finished.append(request.finished())
+        return cls(requests, emitted, lengths, finished)
 
     def stands_in(self, batch: Any) -> bool:
         """Whether nothing has happened to the requests until ``batch`` is verified, whose first ones they are."""
@@ -159,7 +163,7 @@ class Unmade:
     step: Verifying
     tree: Tree
     ending: Ending | None
-    more: HostCopies  # of the tree's builder
+    more: HostCopies | None  # of the tree's builder
 
     def made(self, batch: Any = None) -> RawStep:
         """``batch``: what is verified next, before it is; it may still tell what this step committed.
@@ -174,8 +178,9 @@ class Unmade:
         names = next((n for n in (step.rids, laid.rids) if n and len(n) >= step.count), None)
         if names is None:
             names = tuple(f"unnamed-{self.number}-{place}" for place in range(step.count))
-        copies.join(laid.copies)
-        copies.join(self.more)
+        for other in (step.walk, laid.copies, self.more):
+            if other is not None:
+                copies.join(other)
         assert laid.layout is not None
         return RawStep(
             number=self.number,

@@ -15,18 +15,30 @@ HEAD = struct.Struct("<II")
 AT_ONCE = 512  # pieces of one system call; below every system's limit
 
 
-def send(descriptor: int, message: Any) -> None:
-    """Write one message; waits while the pipe is full. Raises ``OSError``."""
+def message_of(content: Any) -> list[Any]:
+    """The pieces of one message, in order: copies of everything but the arrays, which may still be on their way."""
     blocks: list[Any] = []
     body = pickle.dumps(
-        message, protocol=5, buffer_callback=lambda buffer: blocks.append(buffer.raw())
+        content, protocol=5, buffer_callback=lambda buffer: blocks.append(buffer.raw())
     )
     lengths = struct.pack(f"<{len(blocks)}Q", *(len(block) for block in blocks))
-    pieces = [memoryview(HEAD.pack(len(body), len(blocks)) + lengths + body), *filter(len, blocks)]
+    return [memoryview(HEAD.pack(len(body), len(blocks)) + lengths + body), *filter(len, blocks)]
+
+
+def send(descriptor: int, *messages: Any) -> None:
+    """Write messages one after the other; waits while the pipe is full. Raises ``OSError``.
+
+    Of what has a ``message`` made by :func:`message_of`, that is sent.
+    """
+    pieces: list[Any] = []
+    for content in messages:
+        pieces += getattr(content, "message", None) or message_of(content)
     while pieces:
-        left = os.writev(descriptor, pieces[:AT_ONCE])
-        while pieces and left >= len(pieces[0]):
-            left -= len(pieces.pop(0))
+        left, whole = os.writev(descriptor, pieces[:AT_ONCE]), 0
+        while whole < len(pieces) and left >= len(pieces[whole]):
+            left -= len(pieces[whole])
+            whole += 1
+        del pieces[:whole]
         if left:
             pieces[0] = pieces[0][left:]
 

@@ -36,7 +36,7 @@ class Opening:
 
 
 def write_all(stream: BinaryIO) -> None:
-    """Take an :class:`Opening`, then lists of steps and reports, and None from a server that ends."""
+    """Take an :class:`Opening`, then steps and reports, and None from a server that ends."""
     opening: Opening = receive(stream)
     sink = Sink(
         opening.place,
@@ -53,8 +53,7 @@ def write_all(stream: BinaryIO) -> None:
             if isinstance(message, Report):
                 recorder.renew(message)
             else:
-                for raw in message:
-                    recorder.handle(raw)
+                recorder.handle(message)
         state = ENDED
     except EOFError:
         pass

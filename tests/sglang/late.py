@@ -14,8 +14,12 @@ from engine.sglang.snapshot import Noted, on_host
 
 
 class Event:
-    def synchronize(self) -> None:
+    def query(self) -> bool:
         """It has arrived."""
+        return True
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
 
 
 def as_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:

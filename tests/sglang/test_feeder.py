@@ -106,6 +106,10 @@ def test_a_step_whose_copies_fail_is_dropped_alone(tap: Tap, tmp_path: Path) -> 
     class Failed:
         class event:
             @staticmethod
+            def query() -> bool:
+                return False
+
+            @staticmethod
             def synchronize() -> None:
                 raise RuntimeError("CUDA error: an illegal memory access")
 
@@ -199,11 +203,11 @@ def test_while_the_writer_keeps_the_feeder_waiting_the_server_puts_steps_togethe
     feeder = started(tap, tmp_path)
     waits, over, send = threading.Event(), threading.Event(), feeder._send
 
-    def slow(message: Any) -> None:
-        if isinstance(message, list):
+    def slow(*messages: Any) -> None:
+        if any(isinstance(message, RawStep) for message in messages):
             waits.set()
             assert over.wait(PATIENCE)
-        send(message)
+        send(*messages)
 
     monkeypatch.setattr(feeder, "_send", slow)
     lying: list[Any] = [Lying(number) for number in range(20)]

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.sglang import wire
-from engine.sglang.wire import receive, send
+from engine.sglang.raw import RawStep
+from engine.sglang.wire import message_of, receive, send
 from tests.sglang.raw_steps import worked_raw
 
 
@@ -47,7 +48,14 @@ def test_more_blocks_than_one_call_takes(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_step_arrives_as_it_was(tmp_path: object) -> None:
-    (found,) = through_a_pipe([[worked_raw(3)]])[0]
+    step = worked_raw(3)
+    step.message = message_of(step)
+    plain, made = through_a_pipe([worked_raw(3), step])
+    for found in (plain, made):
+        same_as_worked(found)
+
+
+def same_as_worked(found: RawStep) -> None:
     assert (found.number, found.rids, found.laid) == (3, ("r3",), worked_raw(3).laid)
     assert found.array("draft_token").tolist() == [5, 9, 12, 30]
     assert found.array("custom_mask").dtype == np.bool_
