@@ -20,6 +20,7 @@ from typing import Any
 
 from engine.sglang.control import ControlError, read_control
 from engine.sglang.host import gathering
+from engine.sglang.parcel import Parcel
 from engine.sglang.recorder import Recorder, Report, health_file, write_health
 from engine.sglang.sink import Sink
 from engine.sglang.tap import Tap
@@ -87,31 +88,37 @@ class Feeder:
 
         Sent when the server may put steps together again: the writer may keep us waiting.
         """
-        waiting, steps, now = self._tap.unmade, list[Any](), time.monotonic()
+        waiting, steps, now = self._tap.unmade, list[Parcel](), time.monotonic()
         with self._tap.making:
             oldest, ending = next(iter(tuple(waiting)), None), self._ending.is_set()
             if oldest is not self._seen:
                 self._seen, self._since = oldest, now
             lying = oldest is not None and now - self._since >= LYING
             while waiting and (ending or lying):
-                steps.append(waiting.popleft().made())
-                lying = False
+                steps += self._packed(waiting.popleft())
+                lying, self._seen = False, None
             earlier = self._tap.ring.take(len(self._tap.ring)) if steps else []
-            if steps:
-                self._seen = None
         if steps:
             self._send_arrived([*earlier, *steps])
+
+    def _packed(self, unmade: Any) -> list[Parcel]:
+        """A list of one, or of none if that fails, which is told."""
+        try:
+            return [Parcel.of(unmade.made())]
+        except Exception as error:
+            self._tap.counts.last_error = f"{type(error).__name__}: {error}"[:500]
+            return []
 
     def _pass_on(self) -> None:
         while steps := self._tap.ring.take(MOST):
             self._send_arrived(steps)
 
-    def _send_arrived(self, steps: list[Any]) -> None:
+    def _send_arrived(self, steps: list[Parcel]) -> None:
         arrived = [step for step in steps if self._arrived(step)]
         if arrived:
             self._send(*arrived)
 
-    def _arrived(self, step: Any) -> bool:
+    def _arrived(self, step: Parcel) -> bool:
         try:
             step.wait()
         except Exception as error:  # of the device, which the server meets too

@@ -83,10 +83,12 @@ def _begin(tap: Tap, given: Given) -> Verifying | None:
     if capturing(batch.seq_lens):
         return None
     tap.release()
-    tap.make(None if batch.forward_mode.is_idle() else batch)
     if batch.forward_mode.is_idle():
+        tap.make()
         return None
-    if not tap.turn(len(batch.seq_lens)):
+    wanted = tap.turn(len(batch.seq_lens))
+    tap.make(batch, recorded=wanted)
+    if not wanted:
         tap.counts.seen += 1
         tap.forget()
         return None

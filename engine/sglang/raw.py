@@ -49,6 +49,9 @@ class Tree:
     mask: NDArray[Any] | None = None
 
 
+TOLD = {"committed_lens": "prefix_lens", "committed_slots": "prefix_slots"}
+
+
 @dataclass(frozen=True)
 class Ends:
     """How the requests stand after a verification that emits by itself, in lists the host has anyway."""
@@ -60,7 +63,7 @@ class Ends:
 
 @dataclass
 class RawStep:
-    """Everything of one step; arrays may be read after :meth:`wait`."""
+    """Everything of one step; arrays may be read once what is ``arriving`` has arrived."""
 
     number: int
     laid: Layout
@@ -75,18 +78,7 @@ class RawStep:
     ends: Ends | None
     packs: list[Packed]
     arriving: list[Any] = field(default_factory=list)  # copies under way, each with an ``event``
-    message: list[Any] | None = field(default=None, compare=False)  # itself, ready to be sent
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without what belongs to this process."""
-        return self.__dict__ | {"arriving": [], "message": None}
-
-    def wait(self) -> None:
-        """Block until every array has arrived; what was kept for that is let go."""
-        for copy in self.arriving:
-            if not copy.event.query():  # waiting lets go of the interpreter, and has to win it back
-                copy.event.synchronize()
-        self.arriving.clear()
+    next_tells: tuple[str, ...] = ()  # arrays that :meth:`told_by` finds in the next step's
 
     @property
     def bytes(self) -> int:
@@ -100,6 +92,14 @@ class RawStep:
     def array(self, name: str) -> NDArray[Any] | None:
         """An array by name; None where it was not taken."""
         return self._arrays.get(name)
+
+    def told_by(self, following: RawStep) -> None:
+        """Take what this step committed from what the next one began with; of any other one, nothing."""
+        if following.number == self.number + 1:
+            for name in self.next_tells:
+                found = following.array(TOLD[name])
+                if found is not None:
+                    self._arrays[name] = found[: len(self.rids)]
 
     def ints(self, name: str) -> NDArray[np.int64] | None:
         """The same as int64."""

@@ -22,6 +22,7 @@ from engine.sglang.raw import RawStep
 from engine.sglang.sink import Sink
 from engine.step import VerifyStep
 
+PATIENCE = 3  # reports that a step waits for the next one, which may have been lost
 CHECKED_TOGETHER = 512  # steps that one checker remembers
 
 
@@ -64,10 +65,27 @@ class Recorder:
         self._folder, self._facts = folder, facts
         self._kept: deque[VerifyStep] = deque()
         self._paces = Paces()
+        self._waiting: RawStep | None = None  # for the next step
+        self._waited = 0  # reports that came meanwhile
         self._checker, self._fed = TraceChecker(), 0
 
     def handle(self, raw: RawStep) -> None:
-        """One step; whatever is wrong with it is counted."""
+        """One step. It may have to wait for the next one, which tells what it committed."""
+        self._release(raw)
+        if raw.next_tells:
+            self._waiting, self._waited = raw, 0
+        else:
+            self._record(raw)
+
+    def _release(self, following: RawStep | None = None) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            if following is not None:
+                waiting.told_by(following)
+            self._record(waiting)
+
+    def _record(self, raw: RawStep) -> None:
+        """Whatever is wrong with it is counted."""
         if self.counts.state != "recording":
             return
         try:
@@ -82,10 +100,14 @@ class Recorder:
         if report is not None:
             self.report = report
             self._paces.add(report.paces)
+            self._waited += 1
+            if self._waited > PATIENCE:
+                self._release()
         write_health(self._folder / health_file(self._origin), self.health())
 
     def close(self, state: str | None = None) -> None:
         """Close the file; ``state``: how the recording ended, unless it had stopped before."""
+        self._release()
         try:
             self._sink.close()
         except OSError as error:

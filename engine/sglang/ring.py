@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from engine.sglang.raw import RawStep
+from engine.sglang.parcel import Parcel
 
 MAX_STEPS = 4096
 MAX_BYTES = 256 << 20
@@ -19,10 +19,10 @@ class Ring:
     def __init__(self, max_steps: int = MAX_STEPS, max_bytes: int = MAX_BYTES) -> None:
         self.dropped = 0
         self._max = (max_steps, max_bytes)
-        self._steps: deque[tuple[RawStep, int]] = deque()
+        self._steps: deque[tuple[Parcel, int]] = deque()
         self._put = self._taken = 0  # bytes
 
-    def put(self, step: RawStep) -> bool:
+    def put(self, step: Parcel) -> bool:
         """Append, or drop the new step where the ring is full. Returns whether it was kept."""
         size = step.bytes
         if len(self._steps) >= self._max[0] or self._put - self._taken + size > self._max[1]:
@@ -32,9 +32,9 @@ class Ring:
         self._steps.append((step, size))
         return True
 
-    def take(self, most: int = 1) -> list[RawStep]:
+    def take(self, most: int = 1) -> list[Parcel]:
         """The oldest steps, as many as there are and no more than ``most``."""
-        steps: list[RawStep] = []
+        steps: list[Parcel] = []
         while self._steps and len(steps) < most:
             step, size = self._steps.popleft()
             self._taken += size

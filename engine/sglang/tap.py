@@ -18,10 +18,10 @@ from engine.sglang.host import HostCopies, NotCopied
 from engine.sglang.laid import Laid
 from engine.sglang.lift import Lift
 from engine.sglang.pace import Pace
+from engine.sglang.parcel import Parcel
 from engine.sglang.raw import RawStep, Tree
 from engine.sglang.ring import Ring
 from engine.sglang.verified import Ending, Unmade, Verifying
-from engine.sglang.wire import message_of
 
 PENDING = 4  # layouts that may wait for their verification: a drafter's blocks are among them
 
@@ -162,29 +162,29 @@ class Tap:
         if held is not None:
             self._put(held)
 
-    def make(self, batch: Any = None) -> None:
+    def make(self, batch: Any = None, *, recorded: bool = False) -> None:
         """Put together what is still to be and hand it over; called where the server is about to wait anyway.
 
-        ``batch``: what is verified next. What the feeder is at, having found it lying, is left to it.
+        ``batch``: what is verified next, and whether that is recorded. What the feeder is at, having found it lying, is
+        left to it.
         """
         if self.unmade and self.making.acquire(blocking=False):
             try:
                 while self.unmade:
-                    self._make_one(batch)
+                    self._make_one(batch, recorded)
             finally:
                 self.making.release()
 
-    def _make_one(self, batch: Any) -> None:
+    def _make_one(self, batch: Any, recorded: bool) -> None:
         try:
-            self._put(self.unmade.popleft().made(batch))
+            self._put(self.unmade.popleft().made(batch, recorded))
         except Exception as error:  # of this step: the verification that begins goes on
             self._failed(error)
 
     def _put(self, step: RawStep) -> None:
         """Hand over, with its message: made here, where the server waits soon, not where it would wait for that."""
         try:
-            step.message = message_of(step)
-            self.ring.put(step)
+            self.ring.put(Parcel.of(step))
         except Exception as error:  # of this step: the verification that begins goes on
             self._failed(error)
 

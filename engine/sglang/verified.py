@@ -109,7 +109,7 @@ def take_committed(step: Verifying, batch: Any) -> None:
             step.copies.take_rows("committed_slots", table, max(lengths), own)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)
 class Ending:
     """What requests had emitted and whether they had finished, right after a verification that emits by itself."""
 
@@ -154,7 +154,7 @@ def _ignores_stops(request: Any) -> bool:
     return bool(getattr(getattr(request, "sampling_params", None), "ignore_eos", False))
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)
 class Unmade:
     """A step whose copies are under way, before it is put together: that is done when the server waits anyway."""
 
@@ -165,16 +165,21 @@ class Unmade:
     ending: Ending | None
     more: HostCopies | None  # of the tree's builder
 
-    def made(self, batch: Any = None) -> RawStep:
-        """``batch``: what is verified next, before it is; it may still tell what this step committed.
+    def made(self, batch: Any = None, recorded: bool = False) -> RawStep:
+        """``batch``: what is verified next, before it is; it may still tell what this step committed. Where that one is
+        ``recorded``, its inputs say it, and nothing is copied for this one.
 
         Keeps no tensor of the server's beyond its copy. A request whose name nothing tells gets one of its own for
         this step, so that no check takes it for another's continuation.
         """
         step, laid, copies = self.step, self.laid, self.step.copies
+        told: tuple[str, ...] = ()
         if step.awaits_commit and batch is not None and self._stands_in(batch):
-            take_committed(step, batch)
-            copies.mark()
+            if recorded:
+                told = ("committed_lens", "committed_slots")[: 1 + step.moves_no_rows]
+            else:
+                take_committed(step, batch)
+                copies.mark()
         names = next((n for n in (step.rids, laid.rids) if n and len(n) >= step.count), None)
         if names is None:
             names = tuple(f"unnamed-{self.number}-{place}" for place in range(step.count))
@@ -190,6 +195,7 @@ class Unmade:
             ends=None if self.ending is None else self.ending.ends(),
             packs=copies.packs,
             arriving=copies.fence(),
+            next_tells=told,
             **step.facts,
         )
 

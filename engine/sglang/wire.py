@@ -28,7 +28,7 @@ def message_of(content: Any) -> list[Any]:
 def send(descriptor: int, *messages: Any) -> None:
     """Write messages one after the other; waits while the pipe is full. Raises ``OSError``.
 
-    Of what has a ``message`` made by :func:`message_of`, that is sent.
+    Parcels are sent as the messages that they are.
     """
     pieces: list[Any] = []
     for content in messages:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from engine.sglang.host import HostCopies
+from engine.sglang.parcel import Parcel
 from engine.sglang.raw import Layout, RawStep, Tree
 from tests.sglang.worked import MASK, ints, mask_of
 
@@ -13,6 +16,11 @@ def best_two(*tokens: int) -> torch.Tensor:
     """As ``top2`` gives them in one part: the token before each one second, logits 2 and 1."""
     bits = torch.tensor([2.0, 1.0]).view(torch.int32).tolist()
     return torch.tensor([[token, token + 1, *bits] for token in tokens], dtype=torch.int32)[:, None]
+
+
+def packed(number: int, **others: Any) -> Parcel:
+    """:func:`worked_raw` ready to be sent."""
+    return Parcel.of(worked_raw(number, **others))
 
 
 def worked_raw(

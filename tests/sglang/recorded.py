@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import time
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
+from engine.sglang.parcel import Parcel
+from engine.sglang.raw import RawStep
 from engine.sglang.tap import Tap
+from engine.sglang.wire import receive
 from engine.step import VerifyStep
 from engine.trace import TraceFormatError, open_trace
 from tests.sglang.serving import Server
@@ -25,6 +30,14 @@ def steps(server: Server, count: int) -> list[VerifyStep]:
             return found
         time.sleep(0.02)
     raise AssertionError(f"{count} steps were not written: {server.tap}")
+
+
+def unpacked(parcels: list[Parcel]) -> list[RawStep]:
+    """As the writer's process has them, each told what it committed by the next."""
+    found = [receive(io.BytesIO(b"".join(parcel.message))) for parcel in parcels]
+    for step, following in pairwise(found):
+        step.told_by(following)
+    return found
 
 
 def stop(taps: list[Tap]) -> None:

@@ -15,15 +15,18 @@ from pathlib import Path
 
 import pytest
 
+from engine.sglang import recorder as recorder_module
 from engine.sglang.assemble import Origin
 from engine.sglang.control import Control, ControlError, control_from, read_control
+from engine.sglang.raw import Ends
 from engine.sglang.recorder import Recorder, Report
 from engine.sglang.ring import Ring
 from engine.sglang.sink import Format, Sink, free_place
 from engine.step import VerifyStep
 from engine.trace import TraceFormatError, TraceHeader, open_trace
 from tests.factories import example_step
-from tests.sglang.raw_steps import worked_raw
+from tests.sglang.raw_steps import packed, worked_raw
+from tests.sglang.worked import ints
 
 PATIENCE = 30.0
 
@@ -73,18 +76,18 @@ def cut_half_line(part: Path) -> None:
 
 def test_a_full_ring_drops_the_new_step_and_counts() -> None:
     ring = Ring(max_steps=2)
-    assert [ring.put(worked_raw(n)) for n in range(4)] == [True, True, False, False]
+    assert [ring.put(packed(n)) for n in range(4)] == [True, True, False, False]
     assert ring.dropped == 2
     assert [step.number for step in ring.take()] == [0]
     assert [step.number for step in ring.take(5)] == [1]
     assert ring.take() == []
-    assert ring.put(worked_raw(9))
+    assert ring.put(packed(9))
 
 
 def test_a_ring_is_bounded_in_bytes() -> None:
     size = worked_raw(0).bytes
     ring = Ring(max_bytes=2 * size)
-    assert [ring.put(worked_raw(n)) for n in range(3)] == [True, True, False]
+    assert [ring.put(packed(n)) for n in range(3)] == [True, True, False]
 
 
 class FullDisk:
@@ -191,3 +194,31 @@ def test_a_control_file_that_is_wrong_says_where(tmp_path: Path, text: str, mess
 
 def test_control_as_it_should_be() -> None:
     assert control_from({"first": None, "check": True}, "x") == Control(check=True)
+
+
+def recorder_of(folder: Path) -> Recorder:
+    return Recorder(Sink(folder, "rank0", TraceHeader(), Format.JSONL), Origin(), folder, {})
+
+
+@pytest.mark.parametrize("ends", ["the next step", "another step", "reports", "the end"])
+def test_a_step_waits_for_the_next_one_and_for_nothing_else(tmp_path: Path, ends: str) -> None:
+    recorder = recorder_of(tmp_path)
+    own = replace(
+        worked_raw(3), ends=Ends(((12, 30, 44),), (False,), ()), next_tells=("committed_lens",)
+    )
+    recorder.handle(own)
+    for _ in range(recorder_module.PATIENCE):
+        recorder.renew(Report(Control()))
+        assert recorder.counts.written == 0
+    if ends == "the next step":
+        recorder.handle(worked_raw(4, prefix_lens=ints(5)))
+    elif ends == "another step":
+        recorder.handle(worked_raw(5, prefix_lens=ints(5)))
+    elif ends == "reports":
+        recorder.renew(Report(Control()))
+    else:
+        recorder.close("over")
+    assert recorder.counts.written == (2 if "step" in ends else 1)
+    recorder.close("over")
+    found = next(iter(open_trace(tmp_path))).commit.seq_lens
+    assert (None if found is None else found.tolist()) == ([5] if ends == "the next step" else None)

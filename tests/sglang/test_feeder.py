@@ -17,12 +17,13 @@ import pytest
 from engine.sglang.assemble import Origin
 from engine.sglang.control import Control
 from engine.sglang.feeder import LOST, Feeder
+from engine.sglang.parcel import Parcel
 from engine.sglang.raw import RawStep
 from engine.sglang.sink import Format
 from engine.sglang.tap import Tap
 from engine.sglang.writer import ENDED, Opening
 from engine.trace import TraceHeader, open_trace
-from tests.sglang.raw_steps import worked_raw
+from tests.sglang.raw_steps import packed, worked_raw
 
 PATIENCE = 20.0
 
@@ -64,7 +65,7 @@ def test_steps_arrive_in_order_and_the_counts_of_both_sides_are_told(
     feeder = started(tap, tmp_path, group="dp1")
     tap.counts.seen, tap.counts.errors, tap.ring.dropped = 9, 2, 3
     for number in range(300):
-        assert tap.ring.put(worked_raw(number))
+        assert tap.ring.put(packed(number))
     feeder.stop()
     assert [step.step for step in open_trace(tmp_path)] == list(range(300))
     found = health(tmp_path, "health.dp1-rank2.json")
@@ -80,7 +81,7 @@ def test_the_control_file_reaches_the_hooks_and_the_writer(tap: Tap, tmp_path: P
     started(tap, tmp_path)
     assert tap.control == Control(only_failures=True, every=3)
     for number in range(5):
-        tap.ring.put(worked_raw(number, broken=number == 3))
+        tap.ring.put(packed(number, broken=number == 3))
     wait_until(lambda: (tmp_path / "health.rank2.json").exists())
     wait_until(lambda: health(tmp_path)["steps"]["with_fault"] == 1)
     assert [step.step for step in open_trace(tmp_path)] == [3]
@@ -91,13 +92,13 @@ def test_the_control_file_reaches_the_hooks_and_the_writer(tap: Tap, tmp_path: P
 
 def test_a_writer_that_is_killed_stops_the_recording_and_says_so(tap: Tap, tmp_path: Path) -> None:
     started(tap, tmp_path)
-    tap.ring.put(worked_raw(0))
+    tap.ring.put(packed(0))
     wait_until(lambda: (tmp_path / "health.rank2.json").exists())
     wait_until(lambda: any(p.stat().st_size for p in tmp_path.glob("rank2.*.jsonl")))
     os.kill(health(tmp_path)["writer"], signal.SIGKILL)
     wait_until(lambda: health(tmp_path)["state"].startswith(LOST))
     for number in range(1, 50):
-        tap.ring.put(worked_raw(number))
+        tap.ring.put(packed(number))
     wait_until(lambda: not len(tap.ring))  # still emptied
     assert [step.step for step in open_trace(tmp_path)] == [0]
 
@@ -114,8 +115,8 @@ def test_a_step_whose_copies_fail_is_dropped_alone(tap: Tap, tmp_path: Path) -> 
                 raise RuntimeError("CUDA error: an illegal memory access")
 
     feeder = started(tap, tmp_path)
-    steps: list[RawStep] = [worked_raw(number) for number in range(3)]
-    steps[1] = replace(steps[1], arriving=[Failed()])
+    steps = [packed(number) for number in range(3)]
+    steps[1].arriving.append(Failed())
     for step in steps:
         tap.ring.put(step)
     feeder.stop()
@@ -127,9 +128,10 @@ def test_a_step_whose_copies_fail_is_dropped_alone(tap: Tap, tmp_path: Path) -> 
 
 def test_a_step_that_cannot_be_sent_does_not_end_the_thread(tap: Tap, tmp_path: Path) -> None:
     feeder = started(tap, tmp_path)
-    tap.ring.put(replace(worked_raw(0), rids=(lambda: None,)))  # type: ignore[arg-type]
-    wait_until(lambda: not len(tap.ring) and tap.counts.last_error is not None)
-    tap.ring.put(worked_raw(1))
+    unsound: Any = Lying(0, rids=(lambda: None,))
+    tap.unmade.append(unsound)
+    wait_until(lambda: not tap.unmade and tap.counts.last_error is not None)
+    tap.ring.put(packed(1))
     feeder.stop()
     assert [step.step for step in open_trace(tmp_path)] == [1]
     assert "pickle" in health(tmp_path)["last_error"]
@@ -138,19 +140,19 @@ def test_a_step_that_cannot_be_sent_does_not_end_the_thread(tap: Tap, tmp_path: 
 class Lying:
     """A step whose copies are under way, and who put it together."""
 
-    def __init__(self, number: int) -> None:
-        self.number, self.makers = number, list[str]()
+    def __init__(self, number: int, **others: Any) -> None:
+        self.number, self.others, self.makers = number, others, list[str]()
 
-    def made(self, batch: Any = None) -> RawStep:
+    def made(self, batch: Any = None, recorded: bool = False) -> RawStep:
         self.makers.append(threading.current_thread().name)
-        return worked_raw(self.number)
+        return replace(worked_raw(self.number), **self.others)
 
 
 def test_the_last_step_before_a_pause_is_put_together_by_the_feeder(
     tap: Tap, tmp_path: Path
 ) -> None:
     started(tap, tmp_path)
-    tap.ring.put(worked_raw(0))
+    tap.ring.put(packed(0))
     last: Any = Lying(1)
     tap.unmade.append(last)
     wait_until(lambda: last.makers == ["ddtree-tap"])
@@ -204,7 +206,7 @@ def test_while_the_writer_keeps_the_feeder_waiting_the_server_puts_steps_togethe
     waits, over, send = threading.Event(), threading.Event(), feeder._send
 
     def slow(*messages: Any) -> None:
-        if any(isinstance(message, RawStep) for message in messages):
+        if any(isinstance(message, Parcel) for message in messages):
             waits.set()
             assert over.wait(PATIENCE)
         send(*messages)

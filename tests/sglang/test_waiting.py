@@ -152,14 +152,64 @@ def test_a_commit_that_is_too_large_is_unknown_and_costs_no_step(
     for _ in range(2):
         server.run_eager(worked.verify_input(), batch)
         batch.out_cache_loc = ints(24, 25, 26, 27)
-    first, last = steps(server, 2)
-    assert (first.step, last.step, server.tap.counts.seen) == (0, 1, 2)
+        server.tap.control = Control(first=1)
+    (first,) = steps(server, 1)
+    assert (first.step, server.tap.counts.seen, server.tap.counts.errors) == (0, 2, 0)
     assert (first.commit.seq_lens.tolist(), first.commit.kv) == ([5], None)
+
+
+COPIED = {False: {"committed_lens", "committed_slots"}, True: set()}
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.parametrize("pages", [1, 4])
+def test_what_was_committed_is_copied_only_where_the_next_step_does_not_tell_it(
+    serve: Callable[[], Server], monkeypatch: pytest.MonkeyPatch, recorded: bool, pages: int
+) -> None:
+    copied, note = set[str](), host.HostCopies._note
+
+    def noted(self: host.HostCopies, name: str, *more: Any) -> None:
+        copied.add(name)
+        note(self, name, *more)
+
+    monkeypatch.setattr(host.HostCopies, "_note", noted)
+    server, batch = serve(), worked.batch()
+    server.pauses = True
+    for _ in range(2):
+        spec = worked.verify_input()
+        laid_out(spec, batch)
+        logits = SimpleNamespace(next_token_logits=worked.logits_for(worked.PREDICTIONS))
+        spec.verify(batch, logits, None, pages)
+        batch.out_cache_loc = ints(24, 25, 26, 27)
+        if not recorded:
+            server.tap.control = Control(first=1)
+    first = steps(server, 1 + recorded)[0]
+    wanted = COPIED[recorded] if pages == 1 else COPIED[recorded] - {"committed_slots"}
+    assert {name for name in copied if name.startswith("committed")} == wanted
+    assert first.commit.seq_lens.tolist() == [5]
+    kv = None if first.commit.kv is None else lists(first.commit.kv[0].nodes)
+    assert kv == ([[0, 2, 3]] if pages == 1 else None)
+
+
+def test_where_the_next_step_is_lost_the_commit_is_unknown(serve: Callable[[], Server]) -> None:
+    """It is waited for, until a later one comes or the server's reports say that none does."""
+    server, batch = serve(), worked.batch()
+    server.pauses = True
+    ring = server.tap.ring
+    put = ring.put
+    ring.put = lambda parcel: parcel.number != 1 and put(parcel)  # type: ignore[method-assign]
+    for _ in range(3):
+        server.run_eager(worked.verify_input(), batch)
+        batch.out_cache_loc = ints(24, 25, 26, 27)
+    found = steps(server, 2)
+    assert [step.step for step in found] == [0, 2]
+    assert [step.commit.seq_lens for step in found] == [None, None]
+    assert server.tap.counts.errors == 0
 
 
 def test_a_step_that_cannot_be_put_together_costs_no_other(serve: Callable[[], Server]) -> None:
     class Broken:
-        def made(self, batch: Any) -> Any:
+        def made(self, batch: Any, recorded: bool) -> Any:
             raise RuntimeError("broken on purpose")
 
     server = serve()

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.sglang import wire
+from engine.sglang.parcel import Parcel
 from engine.sglang.raw import RawStep
-from engine.sglang.wire import message_of, receive, send
+from engine.sglang.wire import receive, send
 from tests.sglang.raw_steps import worked_raw
 
 
@@ -48,9 +49,7 @@ def test_more_blocks_than_one_call_takes(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_step_arrives_as_it_was(tmp_path: object) -> None:
-    step = worked_raw(3)
-    step.message = message_of(step)
-    plain, made = through_a_pipe([worked_raw(3), step])
+    plain, made = through_a_pipe([worked_raw(3), Parcel.of(worked_raw(3))])
     for found in (plain, made):
         same_as_worked(found)
 

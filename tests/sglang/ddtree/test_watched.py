@@ -20,6 +20,7 @@ from tests.sglang.ddtree import test_ahead, test_stock
 from tests.sglang.ddtree.recording import Recording
 from tests.sglang.ddtree.test_stock import requests, started
 from tests.sglang.ddtree.world import World
+from tests.sglang.recorded import unpacked
 from tests.sglang_wheels import sglang_folder
 
 sglang, launched = test_stock.sglang, test_ahead.launched
@@ -59,7 +60,7 @@ WANTED = {
 
 def recorded(tap: Tap) -> list[VerifyStep]:
     tap.make()
-    return [assemble(raw, Origin()) for raw in tap.ring.take(len(tap.ring))]
+    return [assemble(raw, Origin()) for raw in unpacked(tap.ring.take(len(tap.ring)))]
 
 
 @pytest.mark.parametrize("graph", [False, True])
