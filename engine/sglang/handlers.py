@@ -14,10 +14,9 @@ from engine.sglang.host import HostCopies, NotCopied, capturing
 from engine.sglang.laid import lay_eager, lay_replay
 from engine.sglang.raw import RawStep, Tree
 from engine.sglang.tap import Handler, Tap
-from engine.sglang.verified import Ending, Verifying
+from engine.sglang.verified import LINKS, Ending, Verifying
 
 Given = dict[str, Any]
-LINKS = Tree("links")
 CHAIN = Tree("chain")
 
 
@@ -142,13 +141,15 @@ def _finish_committed(
     """Of a step that commits by itself. What it committed is read at the next verification, before which the host has
     time; where a request has ended, its row of the table may be another's by then, so it is read now.
     """
-    ending = Ending.of(step)
+    step.ending = ending = Ending.of(step)
     step.moves_no_rows = page_size == 1
-    step.awaits_commit = committed and not any(ending.finished)
-    if committed and not step.awaits_commit:
-        verified.take_committed(step, step.batch)
-    step.copies.mark()
-    tap.finish(step, tree, ending)
+    if committed and not any(ending.finished):
+        step.awaits_commit = True
+    else:
+        if committed:
+            verified.take_committed(step, step.batch)
+        step.copies.mark()
+    tap.finish(step, tree)
 
 
 def _after_sample(tap: Tap, step: Verifying | None, result: Any, given: Given) -> None:
@@ -160,7 +161,7 @@ def _after_sample(tap: Tap, step: Verifying | None, result: Any, given: Given) -
     step.copies.take("accept_lens", lengths)
     step.copies.take("accept_index", index)
     step.copies.mark()
-    tap.finish(step, tap.tree or LINKS, None, hold=tap.control.fingerprints)
+    tap.finish(step, tap.tree or LINKS, hold=tap.control.fingerprints)
 
 
 def _before_move(tap: Tap, given: Given) -> RawStep | None:
@@ -227,7 +228,7 @@ def _after_dflash_step(tap: Tap, batch: Any, result: Any, given: Given) -> None:
     step.copies.take("top2", step.best)
     step.copies.take("accept_lens", result.accept_lens)
     step.copies.mark()
-    tap.finish(step, CHAIN, None)
+    tap.finish(step, CHAIN)
 
 
 def _keep_walk(tap: Tap, predict: Any, index: Any, correct: Any, bonus: Any = None) -> None:

@@ -21,7 +21,7 @@ from engine.sglang.pace import Pace
 from engine.sglang.parcel import Parcel
 from engine.sglang.raw import RawStep, Tree
 from engine.sglang.ring import Ring
-from engine.sglang.verified import Ending, Unmade, Verifying
+from engine.sglang.verified import Verifying
 
 PENDING = 4  # layouts that may wait for their verification: a drafter's blocks are among them
 
@@ -77,7 +77,7 @@ class Tap:
     verifying: Verifying | None = None
     walk: HostCopies | None = None  # of the step's acceptance before stops cut it
     held: RawStep | None = None  # waits for the move of its KV rows
-    unmade: deque[Unmade] = field(default_factory=deque)  # to be put together, in order
+    unmade: deque[Verifying] = field(default_factory=deque)  # to be put together, in order
     making: threading.Lock = field(default_factory=threading.Lock)  # of who puts steps together
     pace: Pace = field(default_factory=Pace)
     lift: Lift = field(default_factory=Lift)
@@ -149,13 +149,6 @@ class Tap:
         """The latest layout of a step."""
         return next((laid for laid in reversed(self.pending) if laid.spec_info is spec_info), None)
 
-    def take_laid(self, spec_info: Any) -> Laid | None:
-        """The latest layout of a step, once; older ones are let go."""
-        laid = self.laid_of(spec_info)
-        if laid is not None:
-            self.pending.clear()
-        return laid
-
     def release(self) -> None:
         """Hand over the step that waited for a move."""
         held, self.held = self.held, None
@@ -193,14 +186,15 @@ class Tap:
         self.pending.clear()
         self.tree = self.tree_copies = None
 
-    def finish(
-        self, step: Verifying, tree: Tree, ending: Ending | None, hold: bool = False
-    ) -> None:
+    def finish(self, step: Verifying, tree: Tree, hold: bool = False) -> None:
         """Leave a step to be put together, or hold it for its move; counts it."""
         if self.held is not None:
             self.release()
-        number, self.counts.seen = self.counts.seen, self.counts.seen + 1
-        more, laid = self.tree_copies, step.laid or self.take_laid(step.spec_info)
+        step.number, step.tree, step.more = self.counts.seen, tree, self.tree_copies
+        self.counts.seen += 1
+        if step.laid is None:
+            step.laid = self.laid_of(step.spec_info)
+        laid = step.laid
         self.pending.clear()
         self.tree = self.tree_copies = self.verifying = self.walk = None
         if laid is None:
@@ -213,9 +207,8 @@ class Tap:
         if laid.layout is None:
             laid.read().mark()
         step.logits = None  # the server's next forward may need the memory
-        unmade = Unmade(number, laid, step, tree, ending, more)
         if hold:
             self.make()
-            self.held = unmade.made()
+            self.held = step.made()
         else:
-            self.unmade.append(unmade)
+            self.unmade.append(step)

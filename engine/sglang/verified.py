@@ -13,10 +13,57 @@ from engine.sglang.laid import Laid, host_lengths, rows_of
 from engine.sglang.raw import Ends, RawStep, Tree
 from engine.sglang.top2 import top2
 
+LINKS = Tree("links")
 
-@dataclass
+
+@dataclass(eq=False, slots=True)
+class Ending:
+    """What requests had emitted and whether they had finished, right after a verification that emits by itself."""
+
+    requests: tuple[Any, ...]
+    emitted: list[Any]  # tokens of each
+    lengths: list[int]  # of all that each has emitted
+    finished: list[Any]
+
+    @classmethod
+    def of(cls, step: Verifying) -> Ending:
+        """From the requests' own lists, which grow with the next step."""
+        requests, emitted, lengths, finished = tuple(step.batch.reqs), [], [], []
+        for request, before in zip(requests, step.outputs_before, strict=True):
+            outputs = request.output_ids
+            emitted.append(outputs[before:])
+            lengths.append(len(outputs))
+            finished.append(request.finished())
+        return cls(requests, emitted, lengths, finished)
+
+    def stands_in(self, batch: Any) -> bool:
+        """Whether nothing has happened to the requests until ``batch`` is verified, whose first ones they are."""
+        now = batch.reqs[: len(self.requests)]
+        return len(now) == len(self.requests) and all(
+            each is request and len(each.output_ids) == length
+            for each, request, length in zip(now, self.requests, self.lengths, strict=True)
+        )
+
+    def ends(self) -> Ends:
+        """The same in plain numbers, and the stops."""
+        # Stops are told for the whole batch: with a request that passes over them, nothing can be said of the others'.
+        ignored = any(_ignores_stops(request) for request in self.requests)
+        own = () if ignored else self.requests
+        stops = {int(t) for r in own for t in (getattr(r, "eos_token_ids", None) or ())}
+        return Ends(
+            tuple(tuple(map(int, tokens)) for tokens in self.emitted),
+            tuple(map(bool, self.finished)),
+            tuple(sorted(stops)),
+        )
+
+
+def _ignores_stops(request: Any) -> bool:
+    return bool(getattr(getattr(request, "sampling_params", None), "ignore_eos", False))
+
+
+@dataclass(eq=False)
 class Verifying:
-    """One verification under way."""
+    """One verification under way, and until it is put together."""
 
     spec_info: Any
     batch: Any
@@ -31,6 +78,49 @@ class Verifying:
     laid: Laid | None = None  # read by then; None: not found yet
     walk: HostCopies | None = None  # its acceptance before stops cut it, where a hook saw that
     copies: HostCopies = field(default_factory=HostCopies)
+    # Once it has been decided; it is put together when the server waits anyway.
+    number: int = -1
+    tree: Tree = LINKS
+    ending: Ending | None = None
+    more: HostCopies | None = None  # of the tree's builder
+
+    def made(self, batch: Any = None, recorded: bool = False) -> RawStep:
+        """``batch``: what is verified next, before it is; it may still tell what this step committed. Where that one is
+        ``recorded``, its inputs say it, and nothing is copied for this one.
+
+        Keeps no tensor of the server's beyond its copy. A request whose name nothing tells gets one of its own for
+        this step, so that no check takes it for another's continuation.
+        """
+        laid, copies = self.laid, self.copies
+        assert laid is not None
+        assert laid.layout is not None
+        told: tuple[str, ...] = ()
+        if self.awaits_commit and batch is not None and self._stands_in(batch):
+            if recorded:
+                told = ("committed_lens", "committed_slots")[: 1 + self.moves_no_rows]
+            else:
+                take_committed(self, batch)
+                copies.mark()
+        names = next((n for n in (self.rids, laid.rids) if n and len(n) >= self.count), None)
+        if names is None:
+            names = tuple(f"unnamed-{self.number}-{place}" for place in range(self.count))
+        for other in (self.walk, laid.copies, self.more):
+            if other is not None:
+                copies.join(other)
+        return RawStep(
+            number=self.number,
+            laid=laid.layout,
+            rids=names[: self.count],
+            tree=self.tree,
+            ends=None if self.ending is None else self.ending.ends(),
+            packs=copies.packs,
+            arriving=copies.fence(),
+            next_tells=told,
+            **self.facts,
+        )
+
+    def _stands_in(self, batch: Any) -> bool:
+        return self.ending is not None and self.ending.stands_in(batch)
 
 
 def begin(spec_info: Any, batch: Any, logits_output: Any) -> Verifying:
@@ -107,97 +197,3 @@ def take_committed(step: Verifying, batch: Any) -> None:
         own = rows if len(rows) == count else rows[:count]
         with suppress(NotCopied):  # larger than is taken: unknown
             step.copies.take_rows("committed_slots", table, max(lengths), own)
-
-
-@dataclass(eq=False, slots=True)
-class Ending:
-    """What requests had emitted and whether they had finished, right after a verification that emits by itself."""
-
-    requests: tuple[Any, ...]
-    emitted: list[Any]  # tokens of each
-    lengths: list[int]  # of all that each has emitted
-    finished: list[Any]
-
-    @classmethod
-    def of(cls, step: Verifying) -> Ending:
-        """From the requests' own lists, which grow with the next step."""
-        requests, emitted, lengths, finished = tuple(step.batch.reqs), [], [], []
-        for request, before in zip(requests, step.outputs_before, strict=True):
-            outputs = request.output_ids
-            emitted.append(outputs[before:])
-            lengths.append(len(outputs))
-            finished.append(request.finished())
-        return cls(requests, emitted, lengths, finished)
-
-    def stands_in(self, batch: Any) -> bool:
-        """Whether nothing has happened to the requests until ``batch`` is verified, whose first ones they are."""
-        now = batch.reqs[: len(self.requests)]
-        return len(now) == len(self.requests) and all(
-            each is request and len(each.output_ids) == length
-            for each, request, length in zip(now, self.requests, self.lengths, strict=True)
-        )
-
-    def ends(self) -> Ends:
-        """The same in plain numbers, and the stops."""
-        # Stops are told for the whole batch: with a request that passes over them, nothing can be said of the others'.
-        ignored = any(_ignores_stops(request) for request in self.requests)
-        own = () if ignored else self.requests
-        stops = {int(t) for r in own for t in (getattr(r, "eos_token_ids", None) or ())}
-        return Ends(
-            tuple(tuple(map(int, tokens)) for tokens in self.emitted),
-            tuple(map(bool, self.finished)),
-            tuple(sorted(stops)),
-        )
-
-
-def _ignores_stops(request: Any) -> bool:
-    return bool(getattr(getattr(request, "sampling_params", None), "ignore_eos", False))
-
-
-@dataclass(eq=False, slots=True)
-class Unmade:
-    """A step whose copies are under way, before it is put together: that is done when the server waits anyway."""
-
-    number: int
-    laid: Laid  # read by then
-    step: Verifying
-    tree: Tree
-    ending: Ending | None
-    more: HostCopies | None  # of the tree's builder
-
-    def made(self, batch: Any = None, recorded: bool = False) -> RawStep:
-        """``batch``: what is verified next, before it is; it may still tell what this step committed. Where that one is
-        ``recorded``, its inputs say it, and nothing is copied for this one.
-
-        Keeps no tensor of the server's beyond its copy. A request whose name nothing tells gets one of its own for
-        this step, so that no check takes it for another's continuation.
-        """
-        step, laid, copies = self.step, self.laid, self.step.copies
-        told: tuple[str, ...] = ()
-        if step.awaits_commit and batch is not None and self._stands_in(batch):
-            if recorded:
-                told = ("committed_lens", "committed_slots")[: 1 + step.moves_no_rows]
-            else:
-                take_committed(step, batch)
-                copies.mark()
-        names = next((n for n in (step.rids, laid.rids) if n and len(n) >= step.count), None)
-        if names is None:
-            names = tuple(f"unnamed-{self.number}-{place}" for place in range(step.count))
-        for other in (step.walk, laid.copies, self.more):
-            if other is not None:
-                copies.join(other)
-        assert laid.layout is not None
-        return RawStep(
-            number=self.number,
-            laid=laid.layout,
-            rids=names[: step.count],
-            tree=self.tree,
-            ends=None if self.ending is None else self.ending.ends(),
-            packs=copies.packs,
-            arriving=copies.fence(),
-            next_tells=told,
-            **step.facts,
-        )
-
-    def _stands_in(self, batch: Any) -> bool:
-        return self.ending is not None and self.ending.stands_in(batch)
