@@ -98,8 +98,11 @@ class Recorder:
     def renew(self, report: Report | None = None) -> None:
         """Write the health file, with what the server's process reported last."""
         if report is not None:
-            self.report = report
-            self._paces.add(report.paces)
+            before, self.report = self.report, report
+            if report.control.alternate == before.control.alternate:
+                self._paces.add(report.paces)
+            else:  # turns of another length: counted anew
+                self._paces = Paces()
             self._waited += 1
             if self._waited > PATIENCE:
                 self._release()

@@ -18,6 +18,7 @@ import pytest
 from engine.sglang import recorder as recorder_module
 from engine.sglang.assemble import Origin
 from engine.sglang.control import Control, ControlError, control_from, read_control
+from engine.sglang.pace import Paced
 from engine.sglang.raw import Ends
 from engine.sglang.recorder import Recorder, Report
 from engine.sglang.ring import Ring
@@ -222,3 +223,16 @@ def test_a_step_waits_for_the_next_one_and_for_nothing_else(tmp_path: Path, ends
     recorder.close("over")
     found = next(iter(open_trace(tmp_path))).commit.seq_lens
     assert (None if found is None else found.tolist()) == ([5] if ends == "the next step" else None)
+
+
+def test_paces_are_those_since_turns_have_this_length(tmp_path: Path) -> None:
+    recorder = recorder_of(tmp_path)
+    for alternate, seconds in ((4, 0.1), (4, 0.2), (0, 0.3), (0, 0.4)):
+        recorder.renew(Report(Control(alternate=alternate), paces=[Paced(1, "away", seconds)]))
+        if (alternate, seconds) == (4, 0.2):
+            assert (
+                recorder.health()["step_us"]["1"]["away"]["us"] == 200_000
+            )  # 0.1: of no turns yet
+    assert recorder.health()["step_us"]["1"]["away"] == {
+        "us": 400_000, "mean_us": 400_000, "steps": 1,
+    }  # fmt: skip
