@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from engine.sglang import verified
@@ -14,7 +12,7 @@ from engine.sglang.host import HostCopies, NotCopied, capturing
 from engine.sglang.laid import lay_eager, lay_replay
 from engine.sglang.raw import RawStep, Tree
 from engine.sglang.tap import Handler, Tap
-from engine.sglang.verified import LINKS, Ending, Verifying
+from engine.sglang.verified import Verifying
 
 Given = dict[str, Any]
 CHAIN = Tree("chain")
@@ -56,10 +54,9 @@ def _padding(tap: Tap, held: Any, result: Any, given: Given) -> None:
     laid = tap.pending[-1] if tap.pending else None
     if laid is None or batch.spec_info is not laid.spec_info or laid.graph != "replay":
         return
-    if not capturing(runner.buffers.positions):
-        laid.forward_batch, laid.buffers = batch, runner.buffers
-        if tap.early:
-            laid.read().mark()
+    laid.forward_batch, laid.buffers = batch, runner.buffers
+    if tap.early:
+        laid.read().mark()
 
 
 def _eagle_tree(tap: Tap, held: Any, result: Any, given: Given) -> None:
@@ -68,11 +65,11 @@ def _eagle_tree(tap: Tap, held: Any, result: Any, given: Given) -> None:
         copies.take("parent_list", given["parent_list"])
         copies.take("selected", given["top_scores_index"])
         copies.mark()
-        tap.tree, tap.tree_copies = Tree("eagle", topk=int(given["topk"])), copies
+        tap.tree, tap.tree_copies, tap.tree_mask = Tree("eagle", int(given["topk"])), copies, None
 
 
 def _ngram_tree(tap: Tap, held: Any, result: Any, given: Given) -> None:
-    tap.tree, tap.tree_copies = Tree("ngram", mask=result[1]), None
+    tap.tree_mask = result[1]
 
 
 def _begin(tap: Tap, given: Given) -> Verifying | None:
@@ -100,9 +97,8 @@ def _begin(tap: Tap, given: Given) -> Verifying | None:
     except NotCopied:
         tap.counts.seen += 1
         raise
-    tree = tap.tree
-    if tree is not None and tree.mask is not None:
-        tap.tree = replace(tree, mask=np.array(tree.mask))
+    step.tree, step.more = tap.take_tree()
+    step.moves_no_rows = given.get("page_size") == 1
     if not tap.walks:
         step.copies.mark()  # before anything is changed in place; else the walk's hook does it
     tap.verifying = step
@@ -129,27 +125,25 @@ def _end(step: Verifying, tap: Tap) -> bool:
 
 
 def _after_verify(tap: Tap, step: Verifying | None, result: Any, given: Given) -> None:
-    if step is None:
-        return
-    walked = _end(step, tap)
-    _finish_committed(tap, step, tap.tree or LINKS, given.get("page_size"), committed=walked)
+    if step is not None:
+        _close(tap, step, _end(step, tap))
 
 
-def _finish_committed(
-    tap: Tap, step: Verifying, tree: Tree, page_size: int | None, *, committed: bool
-) -> None:
-    """Of a step that commits by itself. What it committed is read at the next verification, before which the host has
+def _close(tap: Tap, step: Verifying, committed: bool) -> None:
+    """Of a step that emits by itself. What it committed is told at the next verification, before which the host has
     time; where a request has ended, its row of the table may be another's by then, so it is read now.
     """
-    step.ending = ending = Ending.of(step)
-    step.moves_no_rows = page_size == 1
-    if committed and not any(ending.finished):
+    requests = step.requests
+    if requests:
+        step.lengths = [len(request.output_ids) for request in requests]
+        step.finished = [request.finished() for request in requests]
+    if committed and not any(step.finished or ()):
         step.awaits_commit = True
     else:
         if committed:
             verified.take_committed(step, step.batch)
         step.copies.mark()
-    tap.finish(step, tree)
+    tap.finish(step)
 
 
 def _after_sample(tap: Tap, step: Verifying | None, result: Any, given: Given) -> None:
@@ -161,7 +155,7 @@ def _after_sample(tap: Tap, step: Verifying | None, result: Any, given: Given) -
     step.copies.take("accept_lens", lengths)
     step.copies.take("accept_index", index)
     step.copies.mark()
-    tap.finish(step, tap.tree or LINKS, hold=tap.control.fingerprints)
+    tap.finish(step, hold=tap.control.fingerprints)
 
 
 def _before_move(tap: Tap, given: Given) -> RawStep | None:
@@ -201,7 +195,8 @@ def _after_dflash(tap: Tap, step: Verifying | None, result: Any, given: Given) -
         return
     if not _end(step, tap):
         step.copies.take("accept_lens", result[1])
-    _finish_committed(tap, step, CHAIN, given.get("page_size"), committed=True)
+    step.tree = CHAIN
+    _close(tap, step, committed=True)
 
 
 def _before_dflash_step(tap: Tap, given: Given) -> Any:
@@ -223,12 +218,14 @@ def _after_dflash_step(tap: Tap, batch: Any, result: Any, given: Given) -> None:
         tap.counts.seen += 1
         tap.forget()
         return
-    step = verified.begin(tap.pending[-1].spec_info, batch, result.logits_output)
+    laid = tap.pending[-1]
+    step = verified.begin(laid.spec_info, batch, result.logits_output)
+    step.laid, step.tree = laid, CHAIN
     verified.predict(step)
     step.copies.take("top2", step.best)
     step.copies.take("accept_lens", result.accept_lens)
     step.copies.mark()
-    tap.finish(step, CHAIN)
+    tap.finish(step)
 
 
 def _keep_walk(tap: Tap, predict: Any, index: Any, correct: Any, bonus: Any = None) -> None:
@@ -242,6 +239,7 @@ def _keep_walk(tap: Tap, predict: Any, index: Any, correct: Any, bonus: Any = No
     step = tap.verifying
     if step is not None:
         verified.predict(step)
+        step.logits = None
         walk.take("top2", step.best)
         if step.copies.noted:
             walk.noted.update(step.copies.noted)

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from engine.sglang.control import Control
 from engine.sglang.host import HostCopies, NotCopied
 from engine.sglang.laid import Laid
@@ -21,7 +23,7 @@ from engine.sglang.pace import Pace
 from engine.sglang.parcel import Parcel
 from engine.sglang.raw import RawStep, Tree
 from engine.sglang.ring import Ring
-from engine.sglang.verified import Verifying
+from engine.sglang.verified import LINKS, Verifying
 
 PENDING = 4  # layouts that may wait for their verification: a drafter's blocks are among them
 
@@ -74,6 +76,7 @@ class Tap:
     pending: deque[Laid] = field(default_factory=lambda: deque(maxlen=PENDING))
     tree: Tree | None = None
     tree_copies: HostCopies | None = None
+    tree_mask: Any = None  # NGRAM's, which it writes the next one over
     verifying: Verifying | None = None
     walk: HostCopies | None = None  # of the step's acceptance before stops cut it
     held: RawStep | None = None  # waits for the move of its KV rows
@@ -184,19 +187,26 @@ class Tap:
     def forget(self) -> None:
         """Let go of what was seen of a step that is not recorded: it is no other step's."""
         self.pending.clear()
-        self.tree = self.tree_copies = None
+        self.take_tree()
 
-    def finish(self, step: Verifying, tree: Tree, hold: bool = False) -> None:
+    def take_tree(self) -> tuple[Tree, HostCopies | None]:
+        """What the tree's builder told of the step that begins, once."""
+        tree, copies, mask = self.tree, self.tree_copies, self.tree_mask
+        self.tree = self.tree_copies = self.tree_mask = None
+        if mask is not None:
+            return Tree("ngram", mask=np.array(mask)), None
+        return tree or LINKS, copies
+
+    def finish(self, step: Verifying, hold: bool = False) -> None:
         """Leave a step to be put together, or hold it for its move; counts it."""
         if self.held is not None:
             self.release()
-        step.number, step.tree, step.more = self.counts.seen, tree, self.tree_copies
-        self.counts.seen += 1
-        if step.laid is None:
-            step.laid = self.laid_of(step.spec_info)
-        laid = step.laid
+        counts = self.counts
+        step.number = counts.seen
+        counts.seen += 1
+        laid = step.laid = step.laid or self.laid_of(step.spec_info)
         self.pending.clear()
-        self.tree = self.tree_copies = self.verifying = self.walk = None
+        self.verifying = self.walk = None
         if laid is None:
             self.counts.unmatched += 1
             self.counts.last_error = (

@@ -16,47 +16,6 @@ from engine.sglang.top2 import top2
 LINKS = Tree("links")
 
 
-@dataclass(eq=False, slots=True)
-class Ending:
-    """What requests had emitted and whether they had finished, right after a verification that emits by itself."""
-
-    requests: tuple[Any, ...]
-    emitted: list[Any]  # tokens of each
-    lengths: list[int]  # of all that each has emitted
-    finished: list[Any]
-
-    @classmethod
-    def of(cls, step: Verifying) -> Ending:
-        """From the requests' own lists, which grow with the next step."""
-        requests, emitted, lengths, finished = tuple(step.batch.reqs), [], [], []
-        for request, before in zip(requests, step.outputs_before, strict=True):
-            outputs = request.output_ids
-            emitted.append(outputs[before:])
-            lengths.append(len(outputs))
-            finished.append(request.finished())
-        return cls(requests, emitted, lengths, finished)
-
-    def stands_in(self, batch: Any) -> bool:
-        """Whether nothing has happened to the requests until ``batch`` is verified, whose first ones they are."""
-        now = batch.reqs[: len(self.requests)]
-        return len(now) == len(self.requests) and all(
-            each is request and len(each.output_ids) == length
-            for each, request, length in zip(now, self.requests, self.lengths, strict=True)
-        )
-
-    def ends(self) -> Ends:
-        """The same in plain numbers, and the stops."""
-        # Stops are told for the whole batch: with a request that passes over them, nothing can be said of the others'.
-        ignored = any(_ignores_stops(request) for request in self.requests)
-        own = () if ignored else self.requests
-        stops = {int(t) for r in own for t in (getattr(r, "eos_token_ids", None) or ())}
-        return Ends(
-            tuple(tuple(map(int, tokens)) for tokens in self.emitted),
-            tuple(map(bool, self.finished)),
-            tuple(sorted(stops)),
-        )
-
-
 def _ignores_stops(request: Any) -> bool:
     return bool(getattr(getattr(request, "sampling_params", None), "ignore_eos", False))
 
@@ -69,20 +28,24 @@ class Verifying:
     batch: Any
     logits: torch.Tensor | None  # [rows, vocabulary]; penalties are added to it in place
     count: int  # live requests
-    rids: tuple[str, ...] | None  # None where the batch does not know its requests
+    requests: tuple[Any, ...]  # none where the batch does not know them
+    rids: tuple[str, ...] | None
     outputs_before: tuple[int, ...]  # tokens that each request had emitted
     facts: dict[str, Any]  # of the RawStep, as far as they are known before
     best: torch.Tensor | None = None  # of :func:`top2`
     moves_no_rows: bool = False  # a commit changes the request table alone: pages of one token
-    awaits_commit: bool = False  # lengths and slots are taken when the next step begins
+    tree: Tree = LINKS
+    more: HostCopies | None = None  # of the tree's builder
     laid: Laid | None = None  # read by then; None: not found yet
     walk: HostCopies | None = None  # its acceptance before stops cut it, where a hook saw that
     copies: HostCopies = field(default_factory=HostCopies)
     # Once it has been decided; it is put together when the server waits anyway.
     number: int = -1
-    tree: Tree = LINKS
-    ending: Ending | None = None
-    more: HostCopies | None = None  # of the tree's builder
+    lengths: list[int] | None = (
+        None  # of all that each request has emitted, where verification emits by itself
+    )
+    finished: list[bool] | None = None  # of each request
+    awaits_commit: bool = False  # lengths and slots are told when the next step begins
 
     def made(self, batch: Any = None, recorded: bool = False) -> RawStep:
         """``batch``: what is verified next, before it is; it may still tell what this step committed. Where that one is
@@ -112,7 +75,7 @@ class Verifying:
             laid=laid.layout,
             rids=names[: self.count],
             tree=self.tree,
-            ends=None if self.ending is None else self.ending.ends(),
+            ends=self._ends(),
             packs=copies.packs,
             arriving=copies.fence(),
             next_tells=told,
@@ -120,18 +83,40 @@ class Verifying:
         )
 
     def _stands_in(self, batch: Any) -> bool:
-        return self.ending is not None and self.ending.stands_in(batch)
+        """Whether nothing has happened to the requests until ``batch`` is verified, whose first ones they are."""
+        now = batch.reqs[: len(self.requests)]
+        return (
+            self.lengths is not None
+            and len(now) == len(self.requests)
+            and all(
+                each is request and len(each.output_ids) == length
+                for each, request, length in zip(now, self.requests, self.lengths, strict=True)
+            )
+        )
+
+    def _ends(self) -> Ends | None:
+        """How the requests stood in plain numbers, and the stops; their lists may have grown since."""
+        if self.lengths is None or self.finished is None:
+            return None
+        parts = zip(self.requests, self.outputs_before, self.lengths, strict=True)
+        emitted = tuple(tuple(map(int, r.output_ids[start:end])) for r, start, end in parts)
+        # Stops are told for the whole batch: with a request that passes over them, nothing can be said of the others'.
+        ignored = any(_ignores_stops(request) for request in self.requests)
+        own = () if ignored else self.requests
+        stops = {int(t) for r in own for t in (getattr(r, "eos_token_ids", None) or ())}
+        return Ends(emitted, tuple(map(bool, self.finished)), tuple(sorted(stops)))
 
 
 def begin(spec_info: Any, batch: Any, logits_output: Any) -> Verifying:
     """Before verification: note links, tokens, places and lengths. Raises :class:`NotCopied`."""
-    requests = list(getattr(batch, "reqs", None) or ())
+    requests = tuple(getattr(batch, "reqs", None) or ())
     logits = getattr(logits_output, "next_token_logits", None)
     step = Verifying(
         spec_info,
         batch,
         logits,
         len(batch.seq_lens),
+        requests,
         tuple(str(request.rid) for request in requests) or None,
         tuple(len(request.output_ids) for request in requests),
         _facts(spec_info, batch, logits),
