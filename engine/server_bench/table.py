@@ -25,20 +25,20 @@ ENOUGH = 5  # rounds
 
 def lines(data: dict[str, Any]) -> Iterator[str]:
     """One line after the other."""
-    yield f"# {_plain(data['title'])}"
+    yield f"# {plain(data['title'])}"
     yield ""
     if data["note"]:
-        yield from (_plain(data["note"]), "")
+        yield from (plain(data["note"]), "")
     yield f"{data['date']}, engine {data['versions']['engine']}. {_how(data)}"
     yield ""
     if data["incomplete"]:
         done = len(data["rounds"])
-        why = f": {_plain(data['problem'])}" if data["problem"] else ""
+        why = f": {plain(data['problem'])}" if data["problem"] else ""
         yield f"**Incomplete**, {done} of {data['plan']['rounds']} rounds{why}."
         yield ""
     yield from (HEAD, RULE, *(_row(row) for row in data["figures"]))
     yield ""
-    first = _plain(data["servers"][0]["name"])
+    first = plain(data["servers"][0]["name"])
     yield (
         f"Medians over rounds, with quartiles. “× first”: tokens/s over {first}'s of the same round; a difference from "
         "1 that is not larger than the distance of its quartiles may be noise. “ms a step”: time of an answer over its "
@@ -48,9 +48,9 @@ def lines(data: dict[str, Any]) -> Iterator[str]:
     if len(data["rounds"]) < ENOUGH:
         yield f"Fewer than {ENOUGH} rounds tell little of noise."
     yield ""
-    yield from (_server(server) for server in data["servers"])
+    yield from (server_line(server) for server in data["servers"])
     if data["command"]:
-        yield from ("", f"    {_plain(data['command'])}")
+        yield from ("", f"    {plain(data['command'])}")
 
 
 def _how(data: dict[str, Any]) -> str:
@@ -70,7 +70,7 @@ def _row(row: dict[str, Any]) -> str:
     again = f"{row['repeated']}/{row['asked_again']}" if row["asked_again"] else "–"
     cells = [
         str(row["concurrency"]),
-        _plain(row["server"]),
+        plain(row["server"]),
         f"{row['tokens_per_s']:.1f}",
         _range(row["tokens_per_s_quartiles"], ".1f"),
         f"{row['ratio']:.3f}",
@@ -95,15 +95,14 @@ def _range(pair: list[float], form: str) -> str:
     return f"{low:{form}}–{high:{form}}"
 
 
-def _server(server: dict[str, Any]) -> str:
+def server_line(server: dict[str, Any]) -> str:
+    """What a server says of itself, as an item of a list."""
     about = server["about"]
-    told = ", ".join(f"{name} {_plain(about[name])}" for name in TOLD if name in about)
-    return (
-        f"- {_plain(server['name'])} ({_plain(server['url'])}): {told or 'says nothing of itself'}"
-    )
+    told = ", ".join(f"{name} {plain(about[name])}" for name in TOLD if name in about)
+    return f"- {plain(server['name'])} ({plain(server['url'])}): {told or 'says nothing of itself'}"
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """On one line, and nothing that a terminal or a table obeys."""
     shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
     return shown.replace("|", "\\|")

@@ -80,7 +80,9 @@ def test_only_the_named_one_records_and_everything_is_as_before(tmp_path: Path) 
 def test_every_rank_is_waited_for(tmp_path: Path) -> None:
     with rank(tmp_path):
         (tmp_path / "health.dp1-rank1.json").write_text('{"control": {"record": true}}')
-        with pytest.raises(ValueError, match=r"expected every rank not recording after 0\.3 s"):
+        with pytest.raises(
+            ValueError, match=r"expected every rank to follow \(record false\) within 0\.3 s"
+        ):
             Recordings({"a": tmp_path}, wait=0.3).turn("b")
 
 

@@ -16,6 +16,7 @@ import typer
 
 from workbench.cli.bench_gpu import gpu
 from workbench.cli.bench_servers import servers
+from workbench.cli.bench_tap import tap
 from workbench.cli.device import Device, Dtype, DtypeOption, load
 from workbench.cli.failures import one_line_errors
 
@@ -39,6 +40,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     commands.command()(gpu)
     commands.command()(servers)
+    commands.command()(tap)
     app.add_typer(commands, name="bench")
 
 

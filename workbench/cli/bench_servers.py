@@ -99,7 +99,7 @@ def servers(
             endpoint=Endpoint.CHAT if chat else Endpoint.GENERATE,
         )
         if out is not None:
-            _make(out)
+            make_folder(out)
         command = shlex.join(["ddtree", *sys.argv[1:]])
         heading = Heading(title or Heading.title, note, command)
         recordings = Recordings(folders_of(record or (), [door.name for door in doors]))
@@ -119,7 +119,7 @@ def servers(
         raise typer.Exit(FAILED)
 
 
-def _make(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
     """Raises ``ValueError`` where it cannot be one."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
