@@ -135,7 +135,8 @@ def _close(tap: Tap, step: Verifying, committed: bool) -> None:
     """
     requests = step.requests
     if requests:
-        step.lengths = [len(request.output_ids) for request in requests]
+        step.outputs = [request.output_ids for request in requests]
+        step.lengths = [len(outputs) for outputs in step.outputs]
         step.finished = [request.finished() for request in requests]
     if committed and not any(step.finished or ()):
         step.awaits_commit = True
