@@ -41,9 +41,8 @@ class Verifying:
     copies: HostCopies = field(default_factory=HostCopies)
     # Once it has been decided; it is put together when the server waits anyway.
     number: int = -1
-    lengths: list[int] | None = (
-        None  # of all that each request has emitted, where verification emits by itself
-    )
+    outputs: list[Any] | None = None  # what each request emits, where verification emits by itself
+    lengths: list[int] | None = None  # of these lists; they grow with the next step
     finished: list[bool] | None = None  # of each request
     awaits_commit: bool = False  # lengths and slots are told when the next step begins
 
@@ -96,10 +95,10 @@ class Verifying:
 
     def _ends(self) -> Ends | None:
         """How the requests stood in plain numbers, and the stops; their lists may have grown since."""
-        if self.lengths is None or self.finished is None:
+        if self.outputs is None or self.lengths is None or self.finished is None:
             return None
-        parts = zip(self.requests, self.outputs_before, self.lengths, strict=True)
-        emitted = tuple(tuple(map(int, r.output_ids[start:end])) for r, start, end in parts)
+        parts = zip(self.outputs, self.outputs_before, self.lengths, strict=True)
+        emitted = tuple(tuple(map(int, tokens[start:end])) for tokens, start, end in parts)
         # Stops are told for the whole batch: with a request that passes over them, nothing can be said of the others'.
         ignored = any(_ignores_stops(request) for request in self.requests)
         own = () if ignored else self.requests
