@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import shutil
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 WAIT = 10.0  # seconds until a tap must have followed; it looks once a second
+BEFORE = "control.json.before"  # while something is measured: what was there, empty for no file
 
 
 class ControlFile:
-    """``folder``: what ``DDTREE_TRACE_DIR`` names for the server."""
+    """``folder``: what ``DDTREE_TRACE_DIR`` names for the server. One measurement at a time may hold it."""
 
     def __init__(self, folder: Path, wait: float = WAIT) -> None:
         self.folder, self._wait = folder, wait
-        self._known = False
-        self._before: bytes | None = None
+        self._lock: int | None = None
+        self._before = b""
         self._changed: dict[str, Any] = {}
 
     def set(self, **settings: Any) -> None:
@@ -25,35 +30,62 @@ class ControlFile:
         while not (ranks := self.ranks()):
             if time.monotonic() > until:
                 raise ValueError(
-                    f"{self.folder}: expected a health file of a tap (DDTREE_TRACE_DIR of the server), found none"
+                    f"{self.folder}: expected a health file of a tap that records (DDTREE_TRACE_DIR of the server), "
+                    f"found {self._found()}"
                 )
             time.sleep(0.1)
-        if not self._known:
-            self._known, self._before = True, _content(self.folder)
+        if self._lock is None:
+            self._hold()
         self._changed |= settings
         wanted = _settings(self.folder, self._before) | self._changed
-        _replace(self.folder, json.dumps(wanted).encode())
-        while not all(_follows(rank, settings) for rank in ranks):
+        _replace(self.folder / "control.json", json.dumps(wanted).encode())
+        while late := [rank for rank in ranks if not _follows(rank, settings)]:
             if time.monotonic() > until:
                 words = ", ".join(f"{name} {json.dumps(value)}" for name, value in settings.items())
                 raise ValueError(
-                    f"{self.folder}: expected every rank to follow ({words}) within {self._wait:g} s"
+                    f"{self.folder}: expected every rank to follow ({words}) within {self._wait:g} s, "
+                    f"found {'; '.join(_told(rank) for rank in late[:4])}"
                 )
             time.sleep(0.1)
 
     def restore(self) -> None:
         """The file as it was. Raises ``OSError``."""
-        if not self._known:
+        if self._lock is None:
             return
-        self._known, self._changed = False, {}
-        if self._before is None:
-            (self.folder / "control.json").unlink(missing_ok=True)
-        else:
-            _replace(self.folder, self._before)
+        lock, self._lock, self._changed = self._lock, None, {}
+        try:
+            if self._before:
+                _replace(self.folder / "control.json", self._before)
+            else:
+                (self.folder / "control.json").unlink(missing_ok=True)
+            (self.folder / BEFORE).unlink(missing_ok=True)
+        finally:
+            os.close(lock)
 
     def ranks(self) -> list[Path]:
-        """Health files of ranks."""
-        return sorted(self.folder.glob("health.*rank*.json"))
+        """Health files of ranks whose recording has not ended."""
+        files = sorted(self.folder.glob("health.*rank*.json"))
+        return [file for file in files if health_of(file).get("state", "recording") == "recording"]
+
+    def _hold(self) -> None:
+        """Keep what is there, or what a measurement that was killed found there."""
+        lock = os.open(self.folder, os.O_RDONLY)
+        try:
+            with suppress(OSError):  # a file system without locks
+                _lock(lock, self.folder)
+            kept = self.folder / BEFORE
+            before = kept.read_bytes() if kept.exists() else _content(self.folder)
+            _settings(self.folder, before)
+            kept.write_bytes(before)
+        except BaseException:
+            os.close(lock)
+            raise
+        self._lock, self._before = lock, before
+
+    def _found(self) -> str:
+        """Health files that are no recording rank's."""
+        files = sorted(self.folder.glob("health.*.json"))
+        return "; ".join(_told(file) for file in files[:4]) or "none"
 
 
 def health_of(path: Path) -> dict[str, Any]:
@@ -65,6 +97,23 @@ def health_of(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def _lock(descriptor: int, folder: Path) -> None:
+    """Raises ``ValueError`` where another one holds it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ValueError(
+            f"{folder}: expected nobody else to measure with this tap, found another measurement"
+        ) from None
+
+
+def _told(path: Path) -> str:
+    health = health_of(path)
+    parts = (health.get("state"), health.get("time"), health.get("control_problem"))
+    words = ", ".join(str(part)[:200] for part in parts if part)
+    return f"{path.name} ({words or 'no health file of a tap'})"
+
+
 def _follows(rank: Path, settings: dict[str, Any]) -> bool:
     control = health_of(rank).get("control")
     if not isinstance(control, dict):
@@ -72,14 +121,14 @@ def _follows(rank: Path, settings: dict[str, Any]) -> bool:
     return all(name in control and control[name] == value for name, value in settings.items())
 
 
-def _content(folder: Path) -> bytes | None:
+def _content(folder: Path) -> bytes:
     try:
         return (folder / "control.json").read_bytes()
     except FileNotFoundError:
-        return None
+        return b""
 
 
-def _settings(folder: Path, content: bytes | None) -> dict[str, Any]:
+def _settings(folder: Path, content: bytes) -> dict[str, Any]:
     """Of a control file. Raises ``ValueError``."""
     try:
         found: Any = json.loads(content) if content else {}
@@ -90,7 +139,11 @@ def _settings(folder: Path, content: bytes | None) -> dict[str, Any]:
     return found
 
 
-def _replace(folder: Path, content: bytes) -> None:
-    beside = folder / "control.json.new"
+def _replace(path: Path, content: bytes) -> None:
+    """In one go; what a link points to, and with its permissions."""
+    place = path.resolve()
+    beside = place.with_name(f"{place.name}.new")
     beside.write_bytes(content)
-    beside.replace(folder / "control.json")
+    if place.exists():
+        shutil.copymode(place, beside)
+    beside.replace(place)

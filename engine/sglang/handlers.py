@@ -72,6 +72,12 @@ def _ngram_tree(tap: Tap, held: Any, result: Any, given: Given) -> None:
     tap.tree_mask = result[1]
 
 
+def _of(batch: Any) -> tuple[int, ...]:
+    """What is verified: which requests, or places where it does not know them."""
+    requests = getattr(batch, "reqs", None)
+    return tuple(map(id, requests)) if requests else tuple(range(len(batch.seq_lens)))
+
+
 def _begin(tap: Tap, given: Given) -> Verifying | None:
     spec_info = given["verify_input"] if "verify_input" in given else given["self"]
     batch, logits = given["batch"], given["logits_output"]
@@ -82,21 +88,17 @@ def _begin(tap: Tap, given: Given) -> Verifying | None:
     if batch.forward_mode.is_idle():
         tap.make()
         return None
-    wanted = tap.turn(len(batch.seq_lens))
+    wanted = tap.turn(_of(batch))
     tap.make(batch, recorded=wanted)
     if not wanted:
         tap.counts.seen += 1
         tap.forget()
         return None
-    try:
-        step = verified.begin(spec_info, batch, logits)
-        step.laid = laid = tap.laid_of(spec_info)
-        if laid is not None:
-            step.copies.join(laid.read())
-            laid.copies = HostCopies()
-    except NotCopied:
-        tap.counts.seen += 1
-        raise
+    step = verified.begin(spec_info, batch, logits)
+    step.laid = laid = tap.laid_of(spec_info)
+    if laid is not None:
+        step.copies.join(laid.read())
+        laid.copies = HostCopies()
     step.tree, step.more = tap.take_tree()
     step.moves_no_rows = given.get("page_size") == 1
     if not tap.walks:
@@ -117,7 +119,6 @@ def _end(step: Verifying, tap: Tap) -> bool:
     if tap.walks:
         tap.walks = False
         if step.copies.noted:
-            tap.counts.seen += 1
             raise NotCopied(f"{step.facts['algorithm']}: expected the acceptance, found none")
     verified.predict(step)
     step.copies.take("top2", step.best)
@@ -207,7 +208,7 @@ def _before_dflash_step(tap: Tap, given: Given) -> Any:
     tap.make()
     if mode.is_idle() or mode.is_extend():
         return None
-    tap.turn(len(batch.seq_lens))
+    tap.turn(_of(batch))
     return batch
 
 

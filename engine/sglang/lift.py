@@ -25,6 +25,7 @@ class Lift:
         self.lifted = False
         self._noted: list[tuple[Any, str, Any]] = []
         self._places: list[_Place] = []
+        self._modules = 0  # there were so many when the hooks were last taken off
 
     def note(self, path: str) -> None:
         """Keep what lies at a dotted path, unless its owner only inherits it."""
@@ -41,7 +42,7 @@ class Lift:
                 continue
             self._places.append(_Place(owner, name, bare, hooked))
             if isinstance(owner, ModuleType):
-                self._places += _copies(owner, bare, hooked)
+                self._places += [_Place(m, n, bare, hooked) for m, n in _copies(owner, hooked)]
         self._noted.clear()
 
     def set(self, lifted: bool) -> None:
@@ -49,19 +50,29 @@ class Lift:
         if lifted == self.lifted:
             return
         self.lifted = lifted
+        if (
+            not lifted and len(sys.modules) != self._modules
+        ):  # one may have imported a bare function
+            for place in [p for p in self._places if isinstance(p.owner, ModuleType)]:
+                known = {(p.owner, p.name) for p in self._places}
+                copies = _copies(place.owner, place.bare)
+                new = [(m, n) for m, n in copies if (m, n) not in known]
+                self._places += [_Place(m, n, place.bare, place.hooked) for m, n in new]
+        self._modules = len(sys.modules)
         for owner, name, bare, hooked in self._places:
             new, old = (bare, hooked) if lifted else (hooked, bare)
             if vars(owner).get(name) is old:
                 setattr(owner, name, new)
 
 
-def _copies(owner: ModuleType, bare: Any, hooked: Any) -> list[_Place]:
+def _copies(owner: ModuleType, function: Any) -> list[tuple[ModuleType, str]]:
+    """Where other modules than its own hold a function."""
     modules = [
         m for m in list(sys.modules.values()) if isinstance(m, ModuleType) and m is not owner
     ]
     return [
-        _Place(module, name, bare, hooked)
+        (module, name)
         for module in modules
         for name, value in list(vars(module).items())
-        if value is hooked
+        if value is function
     ]

@@ -65,8 +65,11 @@ def _best(step: RawStep) -> tuple[Int64, Float64] | None:
 
 def best_of_parts(parts: NDArray[np.int32]) -> tuple[Int64, Float64]:
     """Tokens and logits [rows, 2] of the two best of each row, of what :func:`engine.sglang.top2.top2` found."""
+    if not parts.size:
+        return np.zeros((len(parts), 2), np.int64), np.zeros((len(parts), 2))
     rows = len(parts)
     tokens = parts[:, :, :2].reshape(rows, -1).astype(np.int64)
+    tokens[tokens == np.iinfo(np.int32).max] = -1  # beside NaN
     bits = np.ascontiguousarray(parts[:, :, 2:])
     logits = bits.view(np.float32).reshape(rows, -1).astype(np.float64)
     if parts.shape[1] > 1:

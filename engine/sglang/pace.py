@@ -12,14 +12,14 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-PAUSE = 0.25  # seconds; a step that seems to take longer waited for requests
+PAUSE = 30.0  # seconds; a step that seems to take longer waited for something else
 WAITING = 4096  # paces that wait for the next report, at most
 KEPT = 20_000  # of a kind
 KINDS = ("recorded", "resting", "away")  # away: only the hook that counts is in place
 
 
 class Paced(NamedTuple):
-    """From one verification to the next of a batch of ``requests``, both of one kind."""
+    """From one verification to the next of the same ``requests``, both of one kind."""
 
     requests: int
     kind: str
@@ -31,15 +31,17 @@ class Pace:
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
-        self._last: tuple[int, str] | None = None
+        self._last: tuple[tuple[int, ...], str] | None = None
         self._begun = 0.0
         self._found: deque[Paced] = deque(maxlen=WAITING)
 
-    def step(self, requests: int, kind: str) -> None:
-        """A verification begins. The first after a change is not counted: work of the one before it falls into it."""
+    def step(self, requests: tuple[int, ...], kind: str) -> None:
+        """A verification begins. The first after a change is not counted: work of the one before it falls into it, and
+        where the requests are others, their prompts' or a wait for them.
+        """
         now, found = self._clock(), (requests, kind)
         if found == self._last and now - self._begun < PAUSE:
-            self._found.append(Paced(requests, kind, now - self._begun))
+            self._found.append(Paced(len(requests), kind, now - self._begun))
         self._last, self._begun = found, now
 
     def take(self) -> list[Paced]:

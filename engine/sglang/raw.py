@@ -95,11 +95,12 @@ class RawStep:
 
     def told_by(self, following: RawStep) -> None:
         """Take what this step committed from what the next one began with; of any other one, nothing."""
-        if following.number == self.number + 1:
+        count = len(self.rids)
+        if following.number == self.number + 1 and following.rids[:count] == self.rids:
             for name in self.next_tells:
                 found = following.array(TOLD[name])
                 if found is not None:
-                    self._arrays[name] = found[: len(self.rids)]
+                    self._arrays[name] = found[:count]
 
     def ints(self, name: str) -> NDArray[np.int64] | None:
         """The same as int64."""

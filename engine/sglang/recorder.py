@@ -196,7 +196,10 @@ def write_health(path: Path, found: dict[str, Any]) -> None:
     """Replace the file in one go; a disk that takes no more leaves the old one, whose time then tells."""
     beside = path.with_name(path.name + ".new")
     try:
-        beside.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        text = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+        beside.write_text(
+            text, encoding="utf-8", errors="backslashreplace"
+        )  # of names that are none
         os.replace(beside, path)
     except OSError:
         return

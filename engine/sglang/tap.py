@@ -92,10 +92,12 @@ class Tap:
         ready = self.start is None and not self.lift.lifted
         return ready and self.control.wants(self.counts.seen)
 
-    def turn(self, requests: int) -> bool:
-        """A verification begins: whether it is recorded. Hooks step aside for the next one, or come back for it."""
+    def turn(self, requests: tuple[int, ...]) -> bool:
+        """A verification of these begins: whether it is recorded. Hooks step aside for the next or come back for it."""
         wanted, lift, number = self.wanted, self.lift, self.counts.seen
-        self.pace.step(requests, "recorded" if wanted else "away" if lift.lifted else "resting")
+        if self.control.alternate:
+            kind = "recorded" if wanted else "away" if lift.lifted else "resting"
+            self.pace.step(requests, kind)
         lift.set(not wanted and self.control.away(number + 1))
         return wanted
 
@@ -104,13 +106,14 @@ class Tap:
     ) -> Callable[..., Any]:
         """The hook; ``names``: parameters of the watched function in order. ``label``: its time is counted under."""
 
-        before, after = handler.before, handler.after
-        always = handler.always or handler.counts
+        before, after, counts = handler.before, handler.after, handler.counts
+        always = handler.always or counts
         clock, spent = time.perf_counter, self.spent.setdefault(label, Spent())
 
         def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             if not always and not self.wanted:
                 return original(*args, **kwargs)
+            seen = self.counts.seen
             held, bound = None, dict(zip(names, args))  # noqa: B905
             if kwargs:
                 bound.update(kwargs)
@@ -119,7 +122,7 @@ class Tap:
                 try:
                     held = before(self, bound)
                 except Exception as error:
-                    self._failed(error)
+                    self._failed(error, seen if counts else None)
                     return original(*args, **kwargs)
                 spent.before += clock() - begun
             result = original(*args, **kwargs)
@@ -128,13 +131,17 @@ class Tap:
                 try:
                     after(self, held, result, bound)
                 except Exception as error:
-                    self._failed(error)
+                    self._failed(error, seen if counts else None)
                 spent.after += clock() - begun
             return result
 
         return hook
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: Exception, seen: int | None = None) -> None:
+        """``seen``: verifications before the one that failed, which has a number of its own though it is lost."""
+        if seen == self.counts.seen:
+            self.counts.seen += 1
+            self.forget()
         if isinstance(error, NotCopied):
             self.counts.not_taken += 1
             self.counts.last_error = str(error)[:500]
@@ -219,6 +226,7 @@ class Tap:
         step.logits = None  # the server's next forward may need the memory
         if hold:
             self.make()
+        if hold and not self.unmade:  # else the feeder is at one before it, which comes first
             self.held = step.made()
         else:
             self.unmade.append(step)

@@ -83,7 +83,7 @@ class Verifying:
 
     def _stands_in(self, batch: Any) -> bool:
         """Whether nothing has happened to the requests until ``batch`` is verified, whose first ones they are."""
-        now = batch.reqs[: len(self.requests)]
+        now = (getattr(batch, "reqs", None) or ())[: len(self.requests)]
         return (
             self.lengths is not None
             and len(now) == len(self.requests)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from engine.server_bench.control_file import ControlFile
+from engine.server_bench.tap_pace import _paces
 from engine.server_bench.tap_table import lines
 from engine.sglang.attach import attach
 from tests.server.pretend import Behaviour, serve
@@ -29,7 +32,7 @@ QUICK = ("--concurrency", "1", "--seconds", "2", "--warm-up", "0.2", "--alternat
 
 
 @contextmanager
-def busy(folder: Path) -> Iterator[Server]:
+def busy(folder: Path, spec: Any = worked.verify_input) -> Iterator[Server]:
     """A double with the tap on it that verifies without end; how long a step takes goes by its kind."""
     over = threading.Event()
     with double.installed() as hook_on:
@@ -37,11 +40,13 @@ def busy(folder: Path) -> Iterator[Server]:
         server.pauses = True
 
         def run() -> None:
-            tap = server.tap
+            tap, requests = server.tap, worked.batch().reqs
             while not over.is_set():
                 turn = tap.control.alternate
                 time.sleep(LASTS[tap.counts.seen // turn % 3] if turn else 0.003)
-                server.run_eager(worked.verify_input(), worked.batch())
+                batch = worked.batch()
+                batch.reqs = requests
+                server.run_eager(spec(), batch)
 
         thread = threading.Thread(target=run)
         thread.start()
@@ -128,7 +133,7 @@ def test_a_server_that_dies_leaves_the_control_file_as_it_was(tmp_path: Path) ->
     assert json.loads((tmp_path / "control.json").read_text()) == {"record": False}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_end_from_outside_puts_the_control_file_back(tmp_path: Path, number: int) -> None:
     with busy(tmp_path), serve(Behaviour(delay=0.05)) as url:
         words = ["bench", "tap", url, "--trace", str(tmp_path), "--seconds", "60"]
@@ -142,3 +147,102 @@ def test_an_end_from_outside_puts_the_control_file_back(tmp_path: Path, number: 
         assert bench.returncode == 130, said
         assert b"Traceback" not in said
         assert not (tmp_path / "control.json").exists()
+
+
+def test_two_at_once_and_one_that_was_killed(tmp_path: Path) -> None:
+    (tmp_path / "control.json").write_text('{"every": 2}')
+    (tmp_path / "health.rank0.json").write_text(json.dumps({"control": {"alternate": 7}}))
+    first, second = ControlFile(tmp_path), ControlFile(tmp_path)
+    first.set(alternate=7)
+    with pytest.raises(ValueError, match="expected nobody else to measure with this tap"):
+        second.set(alternate=7)
+    second.restore()
+    assert json.loads((tmp_path / "control.json").read_text()) == {"every": 2, "alternate": 7}
+    assert first._lock is not None
+    os.close(first._lock)  # as the end of its process does
+    second.set(alternate=7)
+    second.restore()
+    assert json.loads((tmp_path / "control.json").read_text()) == {"every": 2}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["control.json", "health.rank0.json"]
+
+
+def test_a_link_stays_one_and_permissions_stay(tmp_path: Path) -> None:
+    folder, place = tmp_path / "trace", tmp_path / "settings.json"
+    folder.mkdir()
+    place.write_text('{"every": 2}')
+    place.chmod(0o600)
+    (folder / "control.json").symlink_to(place)
+    (folder / "health.rank0.json").write_text(json.dumps({"control": {"alternate": 7}}))
+    file = ControlFile(folder)
+    file.set(alternate=7)
+    assert json.loads(place.read_text())["alternate"] == 7
+    file.restore()
+    assert (folder / "control.json").is_symlink()
+    assert place.stat().st_mode & 0o777 == 0o600
+    assert json.loads(place.read_text()) == {"every": 2}
+
+
+def test_ranks_that_do_not_follow_are_named_and_those_that_have_ended_are_left_out(
+    tmp_path: Path,
+) -> None:
+    follows = {"control": {"alternate": 7}, "state": "recording"}
+    late = {"control": {}, "state": "recording", "time": "2026-01-01T00:00:00Z"}
+    ended = {"control": {}, "state": "ended with the server"}
+    for number, health in enumerate((follows, ended)):
+        (tmp_path / f"health.rank{number}.json").write_text(json.dumps(health))
+    file = ControlFile(tmp_path, wait=0.3)
+    file.set(alternate=7)
+    (tmp_path / "health.rank2.json").write_text(json.dumps(late))
+    told = r"health.rank2.json \(recording, 2026-01-01T00:00:00Z\)$"
+    with pytest.raises(ValueError, match=told):
+        file.set(alternate=7)
+    file.restore()
+    for number in (0, 2):
+        (tmp_path / f"health.rank{number}.json").unlink()
+    with pytest.raises(ValueError, match=r"found health.rank1.json \(ended with the server\)"):
+        ControlFile(tmp_path, wait=0.1).set(alternate=7)
+
+
+GOOD = {kind: {"us": 3.0, "mean_us": 3.0, "steps": 3} for kind in ("recorded", "resting", "away")}
+RATIOS = {name: {"recorded": 1.0, "resting": 1.0} for name in ("ratio", "mean_ratio")}
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        (None, "step_us of 1 requests: expected an object, found NoneType"),
+        ([1], "expected an object, found NoneType"),
+        ({"1": None}, "expected an object, found NoneType"),
+        ({"1": GOOD}, "ratio.recorded: expected a number above 0, found None"),
+        ({"1": {**GOOD, **RATIOS, "away": 3}}, "away.us: expected a number above 0, found None"),
+        ({"1": {**GOOD, **RATIOS, "ratio": {"recorded": "1"}}}, "ratio.recorded: .* found '1'"),
+        ({"1": {**GOOD, **RATIOS, "ratio": {"recorded": float("nan")}}}, "found nan"),
+        ({"1": {**GOOD, **RATIOS, "ratio": {"recorded": True}}}, "found True"),
+    ],
+)
+def test_health_files_that_are_not_as_they_should_be(tmp_path: Path, told: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        _paces(tmp_path / "health.rank0.json", told, 1)
+    good = {"1": {**GOOD, **RATIOS}}
+    assert _paces(tmp_path, good, 1) == good["1"]
+
+
+def test_a_tap_that_records_nothing_costs_nothing_that_could_be_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with busy(tmp_path) as server, serve(Behaviour(delay=0.1)) as url:
+        monkeypatch.setattr(server.tap, "laid_of", lambda spec_info: None)
+        done = tap(url, "--trace", str(tmp_path), *QUICK)
+    assert done.exit_code == 2
+    assert "expected steps to be recorded, found 0 written" in done.stderr
+    assert "unmatched" in done.stderr
+
+
+def test_what_cannot_be_written_is_told_before_it_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "tap.json").mkdir()
+    behaviour = Behaviour()
+    with serve(behaviour) as url:
+        done = tap(url, "--trace", str(tmp_path), "--out", str(tmp_path))
+    assert done.exit_code == 2
+    assert "tap.json" in done.stderr
+    assert not behaviour.asked

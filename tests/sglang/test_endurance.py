@@ -201,7 +201,9 @@ def recorder_of(folder: Path) -> Recorder:
     return Recorder(Sink(folder, "rank0", TraceHeader(), Format.JSONL), Origin(), folder, {})
 
 
-@pytest.mark.parametrize("ends", ["the next step", "another step", "reports", "the end"])
+@pytest.mark.parametrize(
+    "ends", ["the next step", "another step", "another request's", "reports", "the end"]
+)
 def test_a_step_waits_for_the_next_one_and_for_nothing_else(tmp_path: Path, ends: str) -> None:
     recorder = recorder_of(tmp_path)
     own = replace(
@@ -212,14 +214,16 @@ def test_a_step_waits_for_the_next_one_and_for_nothing_else(tmp_path: Path, ends
         recorder.renew(Report(Control()))
         assert recorder.counts.written == 0
     if ends == "the next step":
-        recorder.handle(worked_raw(4, prefix_lens=ints(5)))
+        recorder.handle(replace(worked_raw(4, prefix_lens=ints(5)), rids=own.rids))
     elif ends == "another step":
-        recorder.handle(worked_raw(5, prefix_lens=ints(5)))
+        recorder.handle(replace(worked_raw(5, prefix_lens=ints(5)), rids=own.rids))
+    elif ends == "another request's":
+        recorder.handle(worked_raw(4, prefix_lens=ints(5)))
     elif ends == "reports":
         recorder.renew(Report(Control()))
     else:
         recorder.close("over")
-    assert recorder.counts.written == (2 if "step" in ends else 1)
+    assert recorder.counts.written == (1 if ends in ("reports", "the end") else 2)
     recorder.close("over")
     found = next(iter(open_trace(tmp_path))).commit.seq_lens
     assert (None if found is None else found.tolist()) == ([5] if ends == "the next step" else None)
@@ -236,3 +240,11 @@ def test_paces_are_those_since_turns_have_this_length(tmp_path: Path) -> None:
     assert recorder.health()["step_us"]["1"]["away"] == {
         "us": 400_000, "mean_us": 400_000, "steps": 1,
     }  # fmt: skip
+
+
+def test_names_that_are_no_text_are_told_all_the_same(tmp_path: Path) -> None:
+    recorder = recorder_of(tmp_path)
+    recorder.counts.last_error = "/traces/\udcff: no space"
+    recorder.renew()
+    found = json.loads((tmp_path / "health.rank0.json").read_text())
+    assert found["last_error"] == "/traces/\udcff: no space"

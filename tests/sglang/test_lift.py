@@ -81,6 +81,24 @@ def test_hooks_come_off_everywhere_and_back(held: tuple[ModuleType, ModuleType])
     assert "work" not in vars(held[0].Heir)
 
 
+def test_a_module_that_imports_meanwhile_gets_the_hook_too(
+    held: tuple[ModuleType, ModuleType],
+) -> None:
+    lift = hooked(*held)
+    late = ModuleType("late")
+    lift.set(True)
+    late.counted = held[0].count  # type: ignore[attr-defined]
+    sys.modules["late"] = late
+    try:
+        for _ in range(2):
+            assert late.counted() == "bare"
+            lift.set(False)
+            assert late.counted() == "hooked bare"
+            lift.set(True)
+    finally:
+        del sys.modules["late"]
+
+
 def test_what_another_plugin_laid_over_it_stays(held: tuple[ModuleType, ModuleType]) -> None:
     module, other = held
     lift = hooked(*held)

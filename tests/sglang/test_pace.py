@@ -27,18 +27,20 @@ class Clock:
 def test_steps_of_one_kind_are_timed_and_those_after_a_change_are_not() -> None:
     clock = Clock()
     pace = Pace(clock)
+    one, other, two = (1,), (2,), (1, 2)
     for seconds, requests, kind in (
-        (0.0, 1, "recorded"),
-        (0.004, 1, "recorded"),  # counts
-        (0.005, 1, "recorded"),  # counts
-        (0.005, 1, "resting"),  # the step before it was recorded: neither kind
-        (0.003, 1, "resting"),  # counts
-        (0.003, 2, "resting"),
-        (0.007, 2, "resting"),  # counts
-        (PAUSE, 2, "resting"),  # nobody asked
-        (0.006, 2, "resting"),  # counts
-        (0.006, 2, "away"),
-        (0.002, 2, "away"),  # counts
+        (0.0, one, "recorded"),
+        (0.004, one, "recorded"),  # counts
+        (0.005, one, "recorded"),  # counts
+        (0.005, one, "resting"),  # the step before it was recorded: neither kind
+        (0.003, one, "resting"),  # counts
+        (0.009, other, "resting"),  # its prompt came first
+        (0.003, two, "resting"),
+        (0.7, two, "resting"),  # counts
+        (PAUSE + 1, two, "resting"),  # something else
+        (0.006, two, "resting"),  # counts
+        (0.006, two, "away"),
+        (0.002, two, "away"),  # counts
     ):
         clock.now += seconds
         pace.step(requests, kind)
@@ -47,7 +49,7 @@ def test_steps_of_one_kind_are_timed_and_those_after_a_change_are_not() -> None:
         (1, "recorded", 0.004),
         (1, "recorded", 0.005),
         (1, "resting", 0.003),
-        (2, "resting", 0.007),
+        (2, "resting", 0.7),
         (2, "resting", 0.006),
         (2, "away", 0.002),
     ]
@@ -88,8 +90,12 @@ def test_the_health_file_tells_what_recording_costs(tmp_path: Path) -> None:
         server = Server(tmp_path, attach(tmp_path, hook_on, {}))
         lasts = {0: 0.009, 1: 0.005, 2: 0.002}
         try:
+            batch = worked.batch()
+            own = batch.reqs
             for _ in range(60):
-                server.run_eager(worked.verify_input(), worked.batch())
+                batch = worked.batch()
+                batch.reqs = own
+                server.run_eager(worked.verify_input(), batch)
                 time.sleep(lasts[server.tap.counts.seen // 4 % 3])
         finally:
             assert server.tap.stop is not None

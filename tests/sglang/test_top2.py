@@ -97,6 +97,14 @@ def test_the_kernel_on_nan_and_strided_rows() -> None:
     assert np.isnan([row[2] for row in found[:3]]).all()
 
 
+def test_no_rows_and_seconds_that_are_no_token() -> None:
+    tokens, logits = best_of_parts(np.zeros((0, 3, 4), np.int32))
+    assert tokens.shape == logits.shape == (0, 2)
+    nan, beyond = np.array([np.nan, -np.inf], np.float32).view(np.int32), 2**31 - 1
+    tokens, _ = best_of_parts(np.array([[[4, beyond, *nan]]], np.int32))
+    assert tokens.tolist() == [[4, -1]]
+
+
 @given(st.integers(2, 90), st.integers(1, 90), st.integers(0, 99))
 def test_parts_put_together_are_a_sort(vocab: int, block: int, seed: int) -> None:
     drawn = torch.randint(-3, 3, (3, vocab), generator=torch.Generator().manual_seed(seed)).float()

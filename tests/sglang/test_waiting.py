@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pkgutil
 import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -236,3 +237,65 @@ def test_nothing_is_launched_or_recorded_into_a_capture(
     batch.out_cache_loc = ints(24, 25, 26, 27)
     server.run_eager(worked.verify_input(), batch)
     assert batch not in made
+
+
+FAILS_AT = {
+    "begin": ("engine.sglang.verified", "begin"),
+    "predict": ("engine.sglang.verified", "predict"),
+    "finish": ("engine.sglang.tap:Tap", "finish"),
+}
+
+
+@pytest.mark.parametrize("where", FAILS_AT)
+def test_a_step_that_the_tap_fails_at_is_lost_with_its_number(
+    serve: Callable[[], Server], monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """What the step after it began with is not what the step before it committed."""
+    server, batch = serve(), worked.batch()
+    server.pauses = True
+    place, name = FAILS_AT[where]
+    owner = pkgutil.resolve_name(place)
+    original = getattr(owner, name)
+
+    def failing(*given: Any, **named: Any) -> Any:
+        if server.tap.counts.seen == 1:
+            raise MemoryError("in the second step")
+        return original(*given, **named)
+
+    monkeypatch.setattr(owner, name, failing)
+    for _ in range(4):
+        server.run_eager(worked.verify_input(), batch)
+        batch.out_cache_loc = ints(24, 25, 26, 27)
+    found = steps(server, 3)
+    assert [step.step for step in found] == [0, 2, 3]
+    assert server.tap.counts.seen == 4
+    assert server.tap.counts.errors + server.tap.counts.not_taken in (1, 2)
+    assert (found[0].commit.seq_lens, found[0].commit.kv) == (None, None)
+    assert found[1].commit.seq_lens is not None
+
+
+def test_batches_that_know_no_requests_cost_no_step(serve: Callable[[], Server]) -> None:
+    server, batch = serve(), worked.batch()
+    server.pauses = True
+    server.run_eager(worked.verify_input(), batch)
+    unknown = SimpleNamespace(**vars(batch))
+    unknown.reqs = None
+    server.tap.make(unknown)
+    (step,) = steps(server, 1)
+    assert (step.commit.seq_lens, server.tap.counts.errors) == (None, 0)
+
+
+def test_a_held_step_comes_after_those_that_are_not_put_together(
+    serve: Callable[[], Server],
+) -> None:
+    """The feeder may be at one of them when fingerprints are switched on."""
+    server, batch = serve(), worked.batch()
+    server.pauses = True
+    with server.tap.making:
+        server.run_eager(worked.verify_input(), batch)
+        (first,) = server.tap.unmade
+        second = SimpleNamespace(**vars(first))
+        server.tap.finish(second, hold=True)  # type: ignore[arg-type]
+        assert server.tap.held is None
+        assert list(server.tap.unmade) == [first, second]
+        server.tap.unmade.pop()

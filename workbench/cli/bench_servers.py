@@ -103,7 +103,7 @@ def servers(
         command = shlex.join(["ddtree", *sys.argv[1:]])
         heading = Heading(title or Heading.title, note, command)
         recordings = Recordings(folders_of(record or (), [door.name for door in doors]))
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # its control files are put back
+        end_in_order()
         try:
             data, failure = _measured(plan, doors, heading, patience, out, recordings)
         finally:
@@ -117,6 +117,12 @@ def servers(
     if failure is not None:
         complain(failure)
         raise typer.Exit(FAILED)
+
+
+def end_in_order() -> None:
+    """From outside as with Ctrl-C, so that control files are put back."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
 
 
 def make_folder(folder: Path) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from workbench.cli.bench_servers import FAILED, make_folder
+from workbench.cli.bench_servers import FAILED, end_in_order, make_folder
 from workbench.cli.failures import complain, one_line_errors
 from workbench.cli.key import key_in
 from workbench.cli.text import json_line
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
     from engine.server_bench.data import Heading
     from engine.server_bench.lot import Door
     from engine.server_bench.tap_pace import Pacing
+
+FILES = ("tap.md", "tap.json")
 
 
 def tap(
@@ -78,11 +79,13 @@ def tap(
         pacing = Pacing(plan, seconds, warm_up, alternate)
         if out is not None:
             make_folder(out)
+            for name in FILES:  # what cannot be written is told before it is measured
+                (out / name).open("ab").close()
         heading = Heading(
             title or "What the tap costs", note, shlex.join(["ddtree", *sys.argv[1:]])
         )
         file = ControlFile(trace)
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # the control file is put back
+        end_in_order()
         try:
             data, failure = _measured(pacing, door, file, heading, patience, out)
         finally:
@@ -128,14 +131,17 @@ def _measured(
             failure = stopped
     problem = (str(failure) or "interrupted") if failure is not None else None
     data = data_of(pacing, door, told, done, heading, problem)
-    _write(data, out)
+    try:
+        _write(data, out)
+    except OSError as error:  # it is printed all the same
+        failure = failure or error
     return data, failure
 
 
 def _write(data: dict[str, Any], out: Path | None) -> None:
     if out is not None:
-        (out / "tap.md").write_text("\n".join(_lines(data)) + "\n", encoding="utf-8")
-        (out / "tap.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        (out / FILES[0]).write_text("\n".join(_lines(data)) + "\n", encoding="utf-8")
+        (out / FILES[1]).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 
 
 def _lines(data: dict[str, Any]) -> list[str]:
