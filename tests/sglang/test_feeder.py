@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -124,6 +125,22 @@ def test_a_step_whose_copies_fail_is_dropped_alone(tap: Tap, tmp_path: Path) -> 
     found = health(tmp_path)
     assert found["steps"]["dropped"] == 1
     assert "illegal memory access" in found["last_error"]
+
+
+def test_what_a_copy_needed_is_let_go_once_it_has_arrived() -> None:
+    class Arrived:
+        class event:
+            @staticmethod
+            def query() -> bool:
+                return True
+
+    parcel, kept = packed(0), Arrived()
+    parcel.arriving.append(kept)
+    alive = weakref.ref(kept)
+    del kept
+    assert alive() is not None
+    parcel.wait()
+    assert alive() is None
 
 
 def test_a_step_that_cannot_be_sent_does_not_end_the_thread(tap: Tap, tmp_path: Path) -> None:
