@@ -25,6 +25,7 @@ from tests.server.pretend import Behaviour, serve
 from tests.sglang import server_double as double
 from tests.sglang import worked
 from tests.sglang.serving import Server
+from tests.signals import hears_interrupts
 from workbench.cli import app
 
 LASTS = {0: 0.009, 1: 0.006, 2: 0.003}  # seconds of a step that is recorded, rests, stays away
@@ -138,7 +139,9 @@ def test_an_end_from_outside_puts_the_control_file_back(tmp_path: Path, number: 
     with busy(tmp_path), serve(Behaviour(delay=0.05)) as url:
         words = ["bench", "tap", url, "--trace", str(tmp_path), "--seconds", "60"]
         command = [sys.executable, "-c", "from workbench.cli import main; main()", *words]
-        bench = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        bench = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=hears_interrupts
+        )
         end = time.monotonic() + 60
         while not (tmp_path / "control.json").exists() and time.monotonic() < end:
             time.sleep(0.05)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.trace import open_trace
+from tests.signals import hears_interrupts
 from tests.tiny_folder import tiny_folder
 
 MAIN = "from workbench.cli import main; main()"
@@ -92,11 +93,6 @@ def test_wrong_calls_get_one_line_and_status_2(words, message, model: str, tmp_p
     assert not list(tmp_path.glob("*.arrow"))
 
 
-def listening() -> None:
-    """In a child, before it begins: a shell starts background jobs deaf to Ctrl-C, and that is inherited."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 def test_stopping_keeps_what_was_recorded(model: str, tmp_path: Path) -> None:
     path = tmp_path / "d.ddtree.arrow"
     process = subprocess.Popen(
@@ -105,7 +101,7 @@ def test_stopping_keeps_what_was_recorded(model: str, tmp_path: Path) -> None:
          "--topk", "1", "--block-size", "2", "--max-new-tokens", "450", "--out", str(path)],
         stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-        preexec_fn=listening,
+        preexec_fn=hears_interrupts,
     )  # fmt: skip
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline and (not path.exists() or path.stat().st_size < 40_000):

@@ -10,6 +10,7 @@ from engine.checks.finding import Verdict
 from engine.checks.registry import check_trace
 from engine.decoding.accept import Sampler
 from engine.decoding.engine import Engine
+from engine.decoding.parting import parting
 from engine.decoding.plain import decode_plain
 from engine.decoding.record import Recorder
 from engine.decoding.reference import ReferenceModel
@@ -88,7 +89,11 @@ def test_texts_are_the_targets_own(family, graph, temperature, budget, topk, opt
 
 @pytest.mark.parametrize("seed", range(6))
 def test_in_bfloat16_a_text_parts_only_where_it_is_reported(seed):
-    """Nothing but the reference's check speaks, and where a text parts from plain decoding's, it names the step."""
+    """Nothing but the reference's check speaks, and where a text parts from plain decoding's, it names the step.
+
+    The reference computes all nodes at once, plain decoding one row: processors on which products of one row round
+    otherwise let these two part as well, at a near-tie of plain decoding's own.
+    """
     target = random_decoder("llama", seed=seed, dtype=torch.bfloat16, vocab_size=400)
     drafter = random_dflash(target, seed=seed + 50)
     texts, steps = decode(target, drafter, 3, reference=True, budget=16, topk=None)
@@ -105,7 +110,9 @@ def test_in_bfloat16_a_text_parts_only_where_it_is_reported(seed):
                 if done > parted:
                     at = step.step
                     break
-            assert (f"r{i}", at) in named
+            own = parting(target, PROMPTS[i], plain, text)
+            assert own is not None
+            assert (f"r{i}", at) in named or own.near_tie
 
 
 def test_bfloat16_near_ties_do_occur_and_are_reported():

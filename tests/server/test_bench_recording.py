@@ -22,6 +22,7 @@ from engine.sglang.attach import attach
 from tests.server.pretend import Behaviour, serve
 from tests.sglang import server_double as double
 from tests.sglang.serving import Server
+from tests.signals import hears_interrupts
 from workbench.cli import app
 
 
@@ -215,7 +216,9 @@ def test_an_end_from_outside_puts_the_control_file_back(tmp_path: Path, number: 
     with rank(tmp_path) as told, serve(Behaviour(delay=0.2)) as url:
         words = ["bench", "servers", f"a={url}", f"b={url}", "--record", f"b={tmp_path}"]
         command = [sys.executable, "-c", "from workbench.cli import main; main()", *words]
-        bench = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        bench = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=hears_interrupts
+        )
         end = time.monotonic() + 60
         while False not in told and time.monotonic() < end:
             time.sleep(0.05)

@@ -33,7 +33,8 @@ def test_a_fault_is_attributed(fault: str | None, whose: set[str], tmp_path: Pat
     settings = RunSettings(
         PROMPTS,
         model="tiny",
-        drafter="oracle",
+        # the oracle's trees have one shape but for rounding, which differs between processors
+        drafter="prompt-lookup" if fault == "first-requests-tree" else "oracle",
         budget=9,
         block_size=4,
         topk=2,
