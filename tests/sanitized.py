@@ -3,13 +3,15 @@
 Run: compute-sanitizer --tool memcheck python -m tests.sanitized
      compute-sanitizer --tool initcheck python -m tests.sanitized --filled --eager
 
-Exit status 1: a kernel was not launched, or decoding in bfloat16 made other tokens than at another depth of the chain.
+Exit status 1: a kernel was not launched, or decoding in bfloat16 made other tokens than at another depth of the chain;
+2: there is no GPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -154,6 +156,9 @@ def main() -> int:
     parser.add_argument("--filled", action="store_true", help="fill results of cuBLAS beforehand")
     parser.add_argument("--eager", action="store_true", help="no CUDA graphs")
     given = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("tests.sanitized: expected a CUDA device, found none", file=sys.stderr)
+        return 2
     bf16 = torch.bfloat16
     parts: dict[str, Callable[[], None]] = {
         "attention, 17 and 65 rows": partial(attend, Sizes((17, 65), (300, 1000), 9, 3, 64), bf16),
