@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 WAIT = 10.0  # seconds until a tap must have followed; it looks once a second
-BEFORE = "control.json.before"  # while something is measured: what was there, empty for no file
+BEFORE = "control.json.before"  # while something is measured: what was there, and what is there meanwhile
 
 
 class ControlFile:
@@ -37,8 +37,10 @@ class ControlFile:
         if self._lock is None:
             self._hold()
         self._changed |= settings
-        wanted = _settings(self.folder, self._before) | self._changed
-        _replace(self.folder / "control.json", json.dumps(wanted).encode())
+        wanted = json.dumps(_settings(self.folder, self._before) | self._changed).encode()
+        kept = {"before": self._before.decode("latin-1"), "meanwhile": wanted.decode()}
+        _replace(self.folder / BEFORE, json.dumps(kept).encode())
+        _replace(self.folder / "control.json", wanted)
         while late := [rank for rank in ranks if not _follows(rank, settings)]:
             if time.monotonic() > until:
                 words = ", ".join(f"{name} {json.dumps(value)}" for name, value in settings.items())
@@ -73,10 +75,11 @@ class ControlFile:
         try:
             with suppress(OSError):  # a file system without locks
                 _lock(lock, self.folder)
-            kept = self.folder / BEFORE
-            before = kept.read_bytes() if kept.exists() else _content(self.folder)
+            before = _content(self.folder)
+            kept = health_of(self.folder / BEFORE)
+            if kept.get("meanwhile") == before.decode("latin-1"):
+                before = str(kept.get("before", "")).encode("latin-1")
             _settings(self.folder, before)
-            kept.write_bytes(before)
         except BaseException:
             os.close(lock)
             raise
@@ -89,7 +92,7 @@ class ControlFile:
 
 
 def health_of(path: Path) -> dict[str, Any]:
-    """A rank's health file; empty where it cannot be read."""
+    """A JSON object such as a rank's health file; empty where it cannot be read."""
     try:
         found: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

@@ -139,12 +139,10 @@ def _close(tap: Tap, step: Verifying, committed: bool) -> None:
         step.outputs = [request.output_ids for request in requests]
         step.lengths = [len(outputs) for outputs in step.outputs]
         step.finished = [request.finished() for request in requests]
-    if committed and not any(step.finished or ()):
-        step.awaits_commit = True
-    else:
-        if committed:
-            verified.take_committed(step, step.batch)
-        step.copies.mark()
+    step.awaits_commit = committed and not any(step.finished or ())
+    if committed and not step.awaits_commit:
+        verified.take_committed(step, step.batch)
+    step.copies.mark()  # what no earlier hook has
     tap.finish(step)
 
 

@@ -166,6 +166,15 @@ def test_two_at_once_and_one_that_was_killed(tmp_path: Path) -> None:
     second.set(alternate=7)
     second.restore()
     assert json.loads((tmp_path / "control.json").read_text()) == {"every": 2}
+    third = ControlFile(tmp_path)
+    third.set(alternate=7)
+    assert third._lock is not None
+    os.close(third._lock)
+    (tmp_path / "control.json").write_text('{"every": 5}')  # somebody put it right in the meantime
+    fourth = ControlFile(tmp_path)
+    fourth.set(alternate=7)
+    fourth.restore()
+    assert json.loads((tmp_path / "control.json").read_text()) == {"every": 5}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["control.json", "health.rank0.json"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import pkgutil
 import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -14,6 +13,7 @@ import pytest
 from engine.checks.trace_checker import TraceChecker
 from engine.sglang import host
 from engine.sglang.control import Control
+from engine.sglang.handlers import HANDLERS
 from tests.sglang import server_double as double
 from tests.sglang import worked
 from tests.sglang.recorded import lists, steps
@@ -210,19 +210,6 @@ def test_where_the_next_step_is_lost_the_commit_is_unknown(serve: Callable[[], S
     assert server.tap.counts.errors == 0
 
 
-def test_a_step_that_cannot_be_put_together_costs_no_other(serve: Callable[[], Server]) -> None:
-    class Broken:
-        def made(self, batch: Any, recorded: bool) -> Any:
-            raise RuntimeError("broken on purpose")
-
-    server = serve()
-    with server.tap.making:
-        server.tap.unmade.append(Broken())  # type: ignore[arg-type]
-    server.run_eager(worked.verify_input(), worked.batch())
-    (step,) = steps(server, 1)
-    assert (step.step, server.tap.counts.seen) == (0, 1)
-
-
 def test_nothing_is_launched_or_recorded_into_a_capture(
     serve: Callable[[], Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,52 +226,6 @@ def test_nothing_is_launched_or_recorded_into_a_capture(
     assert batch not in made
 
 
-FAILS_AT = {
-    "begin": ("engine.sglang.verified", "begin"),
-    "predict": ("engine.sglang.verified", "predict"),
-    "finish": ("engine.sglang.tap:Tap", "finish"),
-}
-
-
-@pytest.mark.parametrize("where", FAILS_AT)
-def test_a_step_that_the_tap_fails_at_is_lost_with_its_number(
-    serve: Callable[[], Server], monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
-    """What the step after it began with is not what the step before it committed."""
-    server, batch = serve(), worked.batch()
-    server.pauses = True
-    place, name = FAILS_AT[where]
-    owner = pkgutil.resolve_name(place)
-    original = getattr(owner, name)
-
-    def failing(*given: Any, **named: Any) -> Any:
-        if server.tap.counts.seen == 1:
-            raise MemoryError("in the second step")
-        return original(*given, **named)
-
-    monkeypatch.setattr(owner, name, failing)
-    for _ in range(4):
-        server.run_eager(worked.verify_input(), batch)
-        batch.out_cache_loc = ints(24, 25, 26, 27)
-    found = steps(server, 3)
-    assert [step.step for step in found] == [0, 2, 3]
-    assert server.tap.counts.seen == 4
-    assert server.tap.counts.errors + server.tap.counts.not_taken in (1, 2)
-    assert (found[0].commit.seq_lens, found[0].commit.kv) == (None, None)
-    assert found[1].commit.seq_lens is not None
-
-
-def test_batches_that_know_no_requests_cost_no_step(serve: Callable[[], Server]) -> None:
-    server, batch = serve(), worked.batch()
-    server.pauses = True
-    server.run_eager(worked.verify_input(), batch)
-    unknown = SimpleNamespace(**vars(batch))
-    unknown.reqs = None
-    server.tap.make(unknown)
-    (step,) = steps(server, 1)
-    assert (step.commit.seq_lens, server.tap.counts.errors) == (None, 0)
-
-
 def test_a_held_step_comes_after_those_that_are_not_put_together(
     serve: Callable[[], Server],
 ) -> None:
@@ -299,3 +240,30 @@ def test_a_held_step_comes_after_those_that_are_not_put_together(
         assert server.tap.held is None
         assert list(server.tap.unmade) == [first, second]
         server.tap.unmade.pop()
+
+
+def test_a_chain_whose_acceptance_no_hook_sees_is_copied_with_its_step(
+    serve: Callable[[], Server],
+) -> None:
+    """It emits by itself, and the next step tells what it committed: nothing else starts its copies."""
+    server, batch = serve(), worked.batch()
+    server.pauses = True
+    names = ("self", "batch", "logits_output", "page_size")
+    hook = server.tap.around(HANDLERS["dflash_verify"], names)
+
+    def verified(spec: Any, batch: Any, logits: Any, page_size: int) -> Any:
+        batch.reqs[0].output_ids += [12, 30, 44]
+        batch.seq_lens, batch.seq_lens_cpu = batch.seq_lens + 3, batch.seq_lens_cpu + 3
+        return None, ints(3)
+
+    for _ in range(2):
+        spec = worked.verify_input()
+        laid_out(spec, batch)
+        logits = SimpleNamespace(next_token_logits=worked.logits_for(worked.PREDICTIONS))
+        hook(verified, spec, batch, logits, 1)
+    first = steps(server, 2)[0]
+    assert first.outcome.accept_length.tolist() == [3]
+    assert first.outcome.top2[0].tolist() == [[12, 2], [13, 1]]
+    assert first.requests[0].tree.tokens.tolist() == [5, 9, 12, 30]
+    assert first.commit.seq_lens.tolist() == [5]
+    assert server.tap.counts.errors == 0
