@@ -258,3 +258,4 @@ def test_what_cannot_be_written_is_told_before_it_is_measured(tmp_path: Path) ->
     assert done.exit_code == 2
     assert "tap.json" in done.stderr
     assert not behaviour.asked
+    assert not (tmp_path / "tap.md").exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from pathlib import Path
@@ -10,10 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from workbench.cli.bench_servers import FAILED, end_in_order, make_folder
-from workbench.cli.failures import complain, one_line_errors
+from workbench.cli.bench_output import (
+    AsJson,
+    Concurrency,
+    Files,
+    KeyEnv,
+    Note,
+    Patience,
+    Prompts,
+    Timeout,
+    Title,
+    conclude,
+    end_in_order,
+)
+from workbench.cli.failures import one_line_errors
 from workbench.cli.key import key_in
-from workbench.cli.text import json_line
 
 if TYPE_CHECKING:
     from engine.server_bench.control_file import ControlFile
@@ -21,38 +31,27 @@ if TYPE_CHECKING:
     from engine.server_bench.lot import Door
     from engine.server_bench.tap_pace import Pacing
 
-FILES = ("tap.md", "tap.json")
-
 
 def tap(
     url: Annotated[str, typer.Argument(help="A server whose tap is in place.")],
     trace: Annotated[
         Path, typer.Option(help="The folder that DDTREE_TRACE_DIR names for the server.")
     ],
-    concurrency: Annotated[
-        list[int] | None,
-        typer.Option(min=1, max=1024, help="Requests in flight; 1 and 8. Repeatable."),
-    ] = None,
+    concurrency: Concurrency = None,
     seconds: Annotated[float, typer.Option(min=1, max=86400, help="For each of them.")] = 60.0,
     warm_up: Annotated[float, typer.Option(min=0, max=3600, help="Seconds before each.")] = 15.0,
     alternate: Annotated[int, typer.Option(min=2, max=100_000, help="Steps of a turn.")] = 100,
     max_new_tokens: Annotated[int, typer.Option(min=1, max=32768, help="Of each answer.")] = 384,
-    prompt: Annotated[
-        list[str] | None, typer.Option(help="Again for another; default: twelve of all sorts.")
-    ] = None,
-    patience: Annotated[
-        float, typer.Option(help="Seconds to wait until the server is ready.", min=0, max=86400)
-    ] = 5.0,
-    timeout: Annotated[float, typer.Option(help="Seconds of one answer.", min=1, max=3600)] = 120.0,
-    key_env: Annotated[
-        str | None, typer.Option(help="Environment variable that holds the server's API key.")
-    ] = None,
+    prompt: Prompts = None,
+    patience: Patience = 5.0,
+    timeout: Timeout = 120.0,
+    key_env: KeyEnv = None,
     out: Annotated[
         Path | None, typer.Option(help="A folder for tap.md and tap.json; default: print only.")
     ] = None,
-    title: Annotated[str | None, typer.Option(help="Of the table.")] = None,
-    note: Annotated[str | None, typer.Option(help="A line above the table.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON instead of Markdown.")] = False,
+    title: Title = None,
+    note: Note = None,
+    as_json: AsJson = False,
 ) -> None:
     """What recording costs a running server: it is kept busy while its tap takes turns and times every step.
 
@@ -77,27 +76,18 @@ def tap(
             prompts=tuple(prompt or PROMPTS),
         )
         pacing = Pacing(plan, seconds, warm_up, alternate)
-        if out is not None:
-            make_folder(out)
-            for name in FILES:  # what cannot be written is told before it is measured
-                (out / name).open("ab").close()
+        files = Files(out, "tap")
         heading = Heading(
             title or "What the tap costs", note, shlex.join(["ddtree", *sys.argv[1:]])
         )
         file = ControlFile(trace)
         end_in_order()
         try:
-            data, failure = _measured(pacing, door, file, heading, patience, out)
+            data, failure = _measured(pacing, door, file, heading, patience, files)
         finally:
             file.restore()
-    if data["levels"] or failure is None:
-        print(json_line(data) if as_json else "\n".join(_lines(data)))
-        sys.stdout.flush()
-    if isinstance(failure, KeyboardInterrupt):
-        raise failure
-    if failure is not None:
-        complain(failure)
-        raise typer.Exit(FAILED)
+        from engine.server_bench.tap_table import lines
+    conclude(data, lines, failure, some=bool(data["levels"]), as_json=as_json)
 
 
 def _measured(
@@ -106,14 +96,14 @@ def _measured(
     file: ControlFile,
     heading: Heading,
     patience: float,
-    out: Path | None,
+    files: Files,
 ) -> tuple[dict[str, Any], BaseException | None]:
     """What is known when it ends, and what ended it; written after every number in flight."""
     from engine.server.client import ServerError
     from engine.server_bench.about import about
     from engine.server_bench.rounds import ready
     from engine.server_bench.tap_pace import Level, levels_of
-    from engine.server_bench.tap_table import data_of
+    from engine.server_bench.tap_table import data_of, lines
     from workbench.cli.progress import shown
 
     done: list[Level] = []
@@ -124,7 +114,7 @@ def _measured(
         try:
             for level in levels_of(pacing, door, file, progress):
                 done.append(level)
-                _write(data_of(pacing, door, told, done, heading), out)
+                files.write(data_of(pacing, door, told, done, heading), lines)
         except (ServerError, ValueError, OSError) as error:
             failure = error
         except KeyboardInterrupt as stopped:
@@ -132,19 +122,7 @@ def _measured(
     problem = (str(failure) or "interrupted") if failure is not None else None
     data = data_of(pacing, door, told, done, heading, problem)
     try:
-        _write(data, out)
+        files.write(data, lines)
     except OSError as error:  # it is printed all the same
         failure = failure or error
     return data, failure
-
-
-def _write(data: dict[str, Any], out: Path | None) -> None:
-    if out is not None:
-        (out / FILES[0]).write_text("\n".join(_lines(data)) + "\n", encoding="utf-8")
-        (out / FILES[1]).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-
-
-def _lines(data: dict[str, Any]) -> list[str]:
-    from engine.server_bench.tap_table import lines
-
-    return list(lines(data))
