@@ -21,6 +21,7 @@ from engine.server_bench.control_file import ControlFile
 from engine.server_bench.tap_pace import _paces
 from engine.server_bench.tap_table import lines
 from engine.sglang.attach import attach
+from engine.sglang.tap import Tap
 from tests.server.pretend import Behaviour, serve
 from tests.sglang import server_double as double
 from tests.sglang import worked
@@ -242,8 +243,8 @@ def test_health_files_that_are_not_as_they_should_be(tmp_path: Path, told: Any, 
 def test_a_tap_that_records_nothing_costs_nothing_that_could_be_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with busy(tmp_path) as server, serve(Behaviour(delay=0.1)) as url:
-        monkeypatch.setattr(server.tap, "laid_of", lambda spec_info: None)
+    monkeypatch.setattr(Tap, "laid_of", lambda self, spec_info: None)  # before the first step
+    with busy(tmp_path), serve(Behaviour(delay=0.1)) as url:
         done = tap(url, "--trace", str(tmp_path), *QUICK)
     assert done.exit_code == 2
     assert "expected steps to be recorded, found 0 written" in done.stderr
